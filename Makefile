@@ -1,0 +1,46 @@
+# fopng: `make` lists what can be done.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check unit demo bench format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create the virtual environment and install everything (quick when nothing changed)
+
+# torch first: the constraints pin it, so that no later package pulls in another build of it.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got %s. Set PYTHON=python3.11 or newer." % sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $@
+
+test: check unit ## set up, then run every check and the whole test suite
+
+check: $(STAMP) ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(STAMP) ## the tests and doctests
+	$(BIN)/python -m pytest -n $(JOBS)
+
+demo: $(STAMP) ## set up, then show the main job on a small example
+	$(BIN)/python examples/demo.py
+
+bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
+	$(BIN)/python bench/core.py
+
+format: $(STAMP) ## put the code into the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
