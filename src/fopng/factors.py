@@ -1,0 +1,196 @@
+"""Per-sample gradients of one layer, kept as exact factors where that is smaller.
+
+Axes: `...` replicas, `m` stored gradient, `t` position, `o` output, `i` input, `q` the layer's parameters.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+class LayerGradients(ABC):
+    """A matrix `G^T [..., m, q]`: m gradients with respect to the q parameters of one layer."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of gradients, m."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of parameters, q."""
+
+    @abstractmethod
+    def matvec(self, c: Tensor) -> Tensor:
+        """Combine the gradients, `G c = sum_m c_m g_m`: `[..., m] -> [..., q]`."""
+
+    @abstractmethod
+    def rmatvec(self, x: Tensor) -> Tensor:
+        """Multiply each gradient with a vector, `G^T x`: `[..., q] -> [..., m]`."""
+
+    @abstractmethod
+    def sum_squares(self) -> Tensor:
+        """Sum the squared gradients, entry by entry: `[..., q]`."""
+
+    @abstractmethod
+    def slab(self, start: int, stop: int) -> Tensor:
+        """Write the columns `start:stop` out: dense `[..., m, stop - start]`."""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> "LayerGradients":
+        """Keep some of the gradients, by their numbers."""
+
+    @abstractmethod
+    def append(self, other: "LayerGradients") -> "LayerGradients | None":
+        """Return both sets as one, or None where the two do not go together."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that hold the gradients, by name."""
+
+    def gram(self) -> Tensor | None:
+        """`G^T G [..., m, m]` where the form has a shortcut, else None."""
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(t.numel() * t.element_size() for t in self.tensors().values())
+
+
+@final
+class LinearGradients(LayerGradients):
+    """Gradients through a `Linear` layer: `sum_t d_t a_t^T`, kept as its two factors.
+
+    Args:
+        a: inputs of the layer, `[..., m, t, i]`.
+        d: signals at its output, `[..., m, t, o]`.
+        bias: whether the layer's bias, whose gradient is `sum_t d_t`, follows its weight.
+    """
+
+    def __init__(self, a: Tensor, d: Tensor, *, bias: bool) -> None:
+        if a.shape[:-1] != d.shape[:-1]:
+            raise ValueError(f"Expected factors that agree but for the last axis, got {a.shape} and {d.shape}.")
+        self.a, self.d, self.bias = a, d, bias
+        self._flat_a, self._flat_d = a.flatten(-3, -2), d.flatten(-3, -2)
+
+    @property
+    def count(self) -> int:
+        return self.a.shape[-3]
+
+    @property
+    def positions(self) -> int:
+        """How many rank-one terms make one gradient, t."""
+        return self.a.shape[-2]
+
+    @property
+    def _weights(self) -> int:
+        return self.d.shape[-1] * self.a.shape[-1]
+
+    @property
+    def size(self) -> int:
+        return self._weights + (self.d.shape[-1] if self.bias else 0)
+
+    def matvec(self, c: Tensor) -> Tensor:
+        if self.positions > 1:
+            c = c.unsqueeze(-1).expand(*c.shape, self.positions).flatten(-2)
+        scaled = self._flat_d * c.unsqueeze(-1)
+        weight = (scaled.mT @ self._flat_a).flatten(-2)
+        return torch.cat([weight, scaled.sum(-2)], -1) if self.bias else weight
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        o, i = self.d.shape[-1], self.a.shape[-1]
+        answers = self._flat_a @ x[..., : self._weights].unflatten(-1, (o, i)).mT
+        if self.bias:
+            answers += x[..., None, self._weights :]
+        # einsum would write this as a batched product of rows, which is slower than the plain sum
+        products: Tensor = (answers * self._flat_d).sum(-1)
+        return products.reshape(*products.shape[:-1], -1, self.positions).sum(-1) if self.positions > 1 else products
+
+    def sum_squares(self) -> Tensor:
+        if self.positions > 1:
+            return self.slab(0, self.size).square().sum(-2)
+        squares = self._flat_d.square()
+        weight = (squares.mT @ self._flat_a.square()).flatten(-2)
+        return torch.cat([weight, squares.sum(-2)], -1) if self.bias else weight
+
+    def slab(self, start: int, stop: int) -> Tensor:
+        i, weights = self.a.shape[-1], self._weights
+        pieces = []
+        if start < weights:
+            first, last = start // i, -(-min(stop, weights) // i)
+            d = self.d[..., first:last]
+            outer = d.mT @ self.a if self.positions > 1 else d.squeeze(-2).unsqueeze(-1) * self.a
+            pieces.append(outer.flatten(-2)[..., start - first * i : min(stop, weights) - first * i])
+        if stop > weights:
+            pieces.append(self.d[..., max(start - weights, 0) : stop - weights].sum(-2))
+        return torch.cat(pieces, -1) if len(pieces) > 1 else pieces[0]
+
+    def gram(self) -> Tensor | None:
+        if self.positions > 1:
+            return None
+        inputs = self._flat_a @ self._flat_a.mT
+        return (inputs + 1 if self.bias else inputs) * (self._flat_d @ self._flat_d.mT)
+
+    def select(self, rows: Tensor) -> "LinearGradients":
+        return LinearGradients(self.a.index_select(-3, rows), self.d.index_select(-3, rows), bias=self.bias)
+
+    def append(self, other: LayerGradients) -> "LinearGradients | None":
+        if not isinstance(other, LinearGradients) or (other.positions, other.bias) != (self.positions, self.bias):
+            return None
+        return LinearGradients(torch.cat([self.a, other.a], -3), torch.cat([self.d, other.d], -3), bias=self.bias)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"a": self.a, "d": self.d}
+
+
+@final
+class DenseGradients(LayerGradients):
+    """Gradients written out, `g [..., m, q]`: for layers whose factors would be larger."""
+
+    def __init__(self, g: Tensor) -> None:
+        self.g = g
+
+    @property
+    def count(self) -> int:
+        return self.g.shape[-2]
+
+    @property
+    def size(self) -> int:
+        return self.g.shape[-1]
+
+    def matvec(self, c: Tensor) -> Tensor:
+        return (c.unsqueeze(-2) @ self.g).squeeze(-2)
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        return (self.g @ x.unsqueeze(-1)).squeeze(-1)
+
+    def sum_squares(self) -> Tensor:
+        return self.g.square().sum(-2)
+
+    def slab(self, start: int, stop: int) -> Tensor:
+        return self.g[..., start:stop]
+
+    def select(self, rows: Tensor) -> "DenseGradients":
+        return DenseGradients(self.g.index_select(-2, rows))
+
+    def append(self, other: LayerGradients) -> "DenseGradients | None":
+        if not isinstance(other, DenseGradients):
+            return None
+        return DenseGradients(torch.cat([self.g, other.g], -2))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"g": self.g}
+
+
+def layer_gradients(tensors: dict[str, Tensor], *, size: int) -> LayerGradients:
+    """Rebuild a layer's gradients from `tensors()`; `size` is the number of its parameters."""
+    if set(tensors) == {"g"}:
+        return DenseGradients(tensors["g"])
+    if set(tensors) == {"a", "d"}:
+        a, d = tensors["a"], tensors["d"]
+        return LinearGradients(a, d, bias=size > a.shape[-1] * d.shape[-1])
+    raise ValueError(f"Expected the tensors 'g', or 'a' and 'd', got {sorted(tensors)}.")

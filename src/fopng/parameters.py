@@ -1,0 +1,105 @@
+"""The flat parameter vector and its named views: the only flatten and unflatten."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class ParamLayout:
+    """Where each named parameter lies in a flat vector `[..., p]`; insertion order is the flat order.
+
+    >>> layout = ParamLayout.of(nn.Linear(3, 2))
+    >>> layout.size, layout.names
+    (8, ('weight', 'bias'))
+    >>> layout.split(torch.zeros(5, 8))["weight"].shape
+    torch.Size([5, 2, 3])
+    """
+
+    shapes: Mapping[str, torch.Size]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "ParamLayout":
+        """Lay out the trainable parameters of a model; a tied parameter counts once, under its first name."""
+        trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not trainable:
+            raise ValueError("Expected a model with trainable parameters, got none. Set requires_grad on some of them.")
+        for name, parameter in trainable.items():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise ValueError(f"Parameter {name!r} has no shape yet. Run the model once on a batch before this.")
+            if not parameter.is_floating_point():
+                raise TypeError(f"Expected real parameters, got {parameter.dtype} in {name!r}. Freeze it.")
+        return cls({name: p.shape for name, p in trainable.items()})
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """The part of the flat vector that each parameter fills."""
+        parts, start = {}, 0
+        for name, shape in self.shapes.items():
+            parts[name] = slice(start, start + shape.numel())
+            start += shape.numel()
+        return parts
+
+    @cached_property
+    def size(self) -> int:
+        """The number of parameters, p."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in flat order."""
+        return tuple(self.shapes)
+
+    def span(self, names: Iterable[str]) -> slice:
+        """Return the one slice that neighbouring parameters fill together."""
+        parts = [self.slices[name] for name in names]
+        if any(left.stop != right.start for left, right in itertools.pairwise(parts)):
+            raise ValueError(f"Expected neighbours in the flat order, got {list(names)}.")
+        return slice(parts[0].start, parts[-1].stop)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """View a flat vector `[..., p]` as named tensors `[..., *shape]`."""
+        if flat.shape[-1] != self.size:
+            raise ValueError(f"Expected a last axis of {self.size} parameters, got shape {tuple(flat.shape)}.")
+        lead = flat.shape[:-1]
+        return {name: flat[..., part].view(*lead, *self.shapes[name]) for name, part in self.slices.items()}
+
+    def join(self, named: Mapping[str, Tensor | None]) -> Tensor:
+        """Flatten named tensors `[..., *shape]` into `[..., p]`; an absent name (another task's head) is zero."""
+        present = {name: value for name, value in named.items() if value is not None}
+        unknown = [name for name in present if name not in self.shapes]
+        if unknown or not present:
+            raise ValueError(f"Expected some of the parameters {list(self.shapes)}, got {unknown or 'none'}.")
+        name, value = next(iter(present.items()))
+        lead = value.shape[: value.dim() - len(self.shapes[name])]
+        pieces = []
+        for name, shape in self.shapes.items():
+            piece = present.get(name)
+            if piece is None:
+                piece = value.new_zeros(1).expand(*lead, shape.numel())
+            elif piece.shape != (*lead, *shape):
+                raise ValueError(f"Expected {name!r} of shape {(*lead, *shape)}, got {tuple(piece.shape)}.")
+            pieces.append(piece.reshape(*lead, shape.numel()))
+        return torch.cat(pieces, -1)
+
+    def carry(self, flat: Tensor, old: "ParamLayout") -> Tensor:
+        """Move a flat vector of an older layout into this one; parameters that are new (a new head) are zero."""
+        self.check_extends(old)
+        return flat if self == old else self.join(old.split(flat))
+
+    def check_extends(self, old: "ParamLayout") -> None:
+        """Raise unless this layout has every parameter of `old`, in the same shape."""
+        gone = [name for name in old.shapes if name not in self.shapes]
+        if gone:
+            raise ValueError(f"Expected the parameters {gone}, which this model does not have (or has frozen).")
+        for name, shape in old.shapes.items():
+            if self.shapes[name] != shape:
+                raise ValueError(f"Expected {name!r} of shape {tuple(shape)}, got {tuple(self.shapes[name])}.")
+
+    def name_nonfinite(self, flat: Tensor) -> list[str]:
+        """Name the parameters whose part of a flat vector holds a NaN or an infinity."""
+        return [name for name, value in self.split(flat).items() if not bool(value.isfinite().all())]

@@ -1,0 +1,125 @@
+"""The words everything speaks: a batch and its samples."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+Batch: TypeAlias = Any
+"""A tensor, or tuples, lists and mappings of tensors; a tensor's first axis is the sample."""
+
+Predict: TypeAlias = Callable[[torch.nn.Module, Batch], tuple[Tensor, Tensor | None]]
+"""How a model answers a batch: `predict(model, batch) -> (outputs, targets)`, a row of each a sample."""
+
+
+def predict_pairs(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Call `model(x)` on a batch `(x, y)`: the default way a model answers."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = f"a {type(batch).__name__}" + (f" of {len(batch)}" if hasattr(batch, "__len__") else "")
+        raise TypeError(
+            f"Expected batches (inputs, targets), got {found}. Pass predict=, a function of (model, batch)."
+        )
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
+    """Apply `function` to every tensor of a batch, keeping its structure.
+
+    >>> map_tensors(lambda t: t + 1, {"x": torch.zeros(2), "name": "a"})
+    {'x': tensor([1., 1.]), 'name': 'a'}
+    """
+    if isinstance(batch, Tensor):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        mapped = {key: map_tensors(function, value) for key, value in batch.items()}
+        return replace(batch, **mapped) if is_dataclass(batch) and not isinstance(batch, type) else mapped
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(function, value) for value in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map_tensors(function, value) for value in batch)
+    return batch
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """List every tensor of a batch, in order."""
+    found: list[Tensor] = []
+    map_tensors(lambda tensor: found.append(tensor) or tensor, batch)  # type: ignore[func-returns-value]
+    return found
+
+
+def sample_count(batch: Batch, axis: int = 0) -> int:
+    """Count the samples of a batch: the size of its first tensor along `axis`.
+
+    >>> sample_count((torch.zeros(3, 2), torch.zeros(3)))
+    3
+    """
+    for tensor in tensors_of(batch):
+        if tensor.dim() > axis:
+            return tensor.shape[axis]
+    raise TypeError(f"Expected a batch with a tensor whose axis {axis} is the sample, got {type(batch).__name__}.")
+
+
+def take(batch: Batch, index: Tensor, axis: int = 0) -> Batch:
+    """Pick samples of a batch; a tensor that is not per sample stays whole.
+
+    >>> take((torch.arange(4), "tag"), torch.tensor([2, 0]))
+    (tensor([2, 0]), 'tag')
+    """
+    n = sample_count(batch, axis)
+    return map_tensors(
+        lambda t: t.index_select(axis, index.to(t.device)) if t.dim() > axis and t.shape[axis] == n else t, batch
+    )
+
+
+def regroup(batches: Iterable[Batch], size: int, axis: int = 0) -> Iterator[Batch]:
+    """Yield the same samples in batches of about `size`: small ones joined, large ones cut.
+
+    Batches that cannot be joined (sequences of another length, a task's number beside the tensors) stay apart.
+
+    >>> [len(b) for b in regroup([torch.zeros(2), torch.zeros(2), torch.zeros(9)], 4)]
+    [4, 4, 4, 1]
+    """
+    waiting: list[Batch] = []
+    for batch in batches:
+        n = sample_count(batch, axis)
+        fits = sum(sample_count(other, axis) for other in waiting) + n <= size
+        if waiting and not (fits and _joinable(waiting[0], batch, axis)):
+            yield _concatenate(waiting, axis)
+            waiting = []
+        if n > size:
+            yield from (take(batch, part, axis) for part in torch.arange(n).split(size))
+        elif n > 0:
+            waiting.append(batch)
+    if waiting:
+        yield _concatenate(waiting, axis)
+
+
+def _concatenate(batches: list[Batch], axis: int) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    joined = iter([torch.cat(column, axis) for column in zip(*map(tensors_of, batches), strict=True)])
+    return map_tensors(lambda _: next(joined), batches[0])
+
+
+def _joinable(first: Batch, second: Batch, axis: int) -> bool:
+    """Tell whether two batches are alike: nothing but tensors, each per sample, of one kind and shape."""
+    return _only_tensors(first) and _kinds(first, axis) == _kinds(second, axis)
+
+
+def _kinds(batch: Batch, axis: int) -> list[tuple[object, ...]]:
+    n = sample_count(batch, axis)
+    return [
+        (t.dtype, t.device, t.shape[:axis], t.shape[axis + 1 :], (t.dim() > axis and t.shape[axis] == n) or None)
+        for t in tensors_of(batch)
+    ]
+
+
+def _only_tensors(batch: Batch) -> bool:
+    if isinstance(batch, Mapping):
+        return all(map(_only_tensors, batch.values()))
+    if isinstance(batch, (tuple, list)):
+        return all(map(_only_tensors, batch))
+    return isinstance(batch, Tensor)
