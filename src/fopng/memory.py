@@ -3,7 +3,7 @@
 import itertools
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -242,13 +242,28 @@ class GradientMemory:
 
     def dense(self) -> Tensor:
         """`G^T` written out, weights included: `[..., m, p]`; for small models and tests."""
-        some = next(s.gradients for layer in self._layers.values() for s in layer)
-        like = next(iter(some.tensors().values()))
-        out = like.new_zeros(*self._lead(), self.count, self.size)
+        out = self.like.new_zeros(*self._lead(), self.count, self.size)
         for part, segments in self._parts():
             for segment in segments:
                 out[..., segment.rows, part] = segment.slab(slice(0, part.stop - part.start))
         return out
+
+    @property
+    def layers(self) -> tuple[tuple[str, ...], ...]:
+        """The layers that hold gradients, each by the names of its parameters."""
+        return tuple(key for key, segments in self._layers.items() if segments)
+
+    @property
+    def like(self) -> Tensor:
+        """One of the tensors held, for its device and precision; the memory must not be empty."""
+        return next(iter(self._layers[self.layers[0]][0].gradients.tensors().values()))
+
+    def only(self, names: Collection[str]) -> "GradientMemory":
+        """Look at the layers that have one of these parameters; the gradients themselves are shared, not copied."""
+        view = GradientMemory(self.layout)
+        view.shares = self.shares
+        view._layers = {key: layer for key, layer in self._layers.items() if any(name in names for name in key)}
+        return view
 
     def relayout(self, layout: ParamLayout) -> None:
         """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""
@@ -346,3 +361,39 @@ class ScaledBasis:
 
     def dense(self) -> Tensor:
         return self.inner.dense() * self.scale.unsqueeze(-2)
+
+
+@final
+@dataclass(frozen=True)
+class MixedBasis:
+    """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
+
+    Args:
+        inner: `G`.
+        mix: `[..., m, m]`.
+    """
+
+    inner: Basis
+    mix: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    def matvec(self, c: Tensor) -> Tensor:
+        return self.inner.matvec((self.mix.to(c.dtype) @ c.unsqueeze(-1)).squeeze(-1))
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        seen = self.inner.rmatvec(x)
+        return (self.mix.mT.to(seen.dtype) @ seen.unsqueeze(-1)).squeeze(-1)
+
+    def gram(self, weights: Tensor | None) -> Tensor:
+        return self.mix.mT @ self.inner.gram(weights) @ self.mix
+
+    def dense(self) -> Tensor:
+        rows = self.inner.dense()
+        return self.mix.mT.to(rows.dtype) @ rows

@@ -96,6 +96,7 @@ class GradientSource:
         model: any module; its trainable parameters are differentiated.
         predict: how it answers a batch; `model(x)` on `(x, y)` by default.
         likelihood: what its outputs mean.
+        layout: the parameters to differentiate; the trainable ones by default.
 
     >>> source = GradientSource(nn.Linear(3, 2))
     >>> batch = torch.ones(4, 3), torch.tensor([0, 1, 1, 0])
@@ -104,11 +105,16 @@ class GradientSource:
     """
 
     def __init__(
-        self, model: nn.Module, *, predict: Predict = predict_pairs, likelihood: Likelihood | None = None
+        self,
+        model: nn.Module,
+        *,
+        predict: Predict = predict_pairs,
+        likelihood: Likelihood | None = None,
+        layout: ParamLayout | None = None,
     ) -> None:
         self.model = model
         self.likelihood = Categorical() if likelihood is None else likelihood
-        self.layout = ParamLayout.of(model)
+        self.layout = ParamLayout.of(model) if layout is None else layout
         self._sample_bytes = 0
         self._whole = _Answer(model, predict)
         self._modules = dict(self._whole.named_modules())

@@ -1,0 +1,27 @@
+"""The methods, one file each: the drop-in optimizer and its mathematics."""
+
+from fopng.methods.adam import Adam
+from fopng.methods.base import Diagnosis
+from fopng.methods.ewc import EWC
+from fopng.methods.fng import FNG
+from fopng.methods.fopng import FOPNG
+from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ogd import OGD
+from fopng.methods.ong import ONG
+from fopng.methods.optimizer import ContinualOptimizer
+from fopng.methods.prefisher import FOPNGPreFisher
+from fopng.methods.sgd import SGD
+
+__all__ = [
+    "EWC",
+    "FNG",
+    "FOPNG",
+    "OGD",
+    "ONG",
+    "SGD",
+    "Adam",
+    "ContinualOptimizer",
+    "Diagnosis",
+    "FOPNGPreFisher",
+    "NaturalOGD",
+]

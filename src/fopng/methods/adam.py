@@ -1,0 +1,85 @@
+"""Adam (Kingma and Ba, 2015), with the life cycle of the others."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.likelihood import Likelihood
+from fopng.methods.base import Method, require
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class AdamMethod(Method):
+    """`v = eta m / (sqrt(s) + epsilon)`, with m and s the bias-corrected means of the gradient and of its square.
+
+    Args:
+        betas: how much of the two means is kept each step.
+        epsilon: added to the root, so that nothing is divided by zero.
+    """
+
+    betas: tuple[float, float]
+    epsilon: float
+
+    def check(self) -> None:
+        super().check()
+        require(all(0 <= beta < 1 for beta in self.betas), f"Expected betas in [0, 1), got {self.betas}.")
+        require(self.epsilon >= 0, f"Expected epsilon of at least 0, got {self.epsilon}.")
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        names = ("first_moment", "second_moment")
+        for name, beta, value in zip(names, self.betas, (g, g.square()), strict=True):
+            self._average(name, beta, value)
+            # what is still missing from the mean, beta^t: by parameter, since a head counts its own steps only
+            self._average(f"{name}_missing", beta, None)
+        missing = {name: self.vectors[f"{name}_missing"] for name in names}
+        m = self.vectors["first_moment"] / (1 - missing["first_moment"])
+        s = self.vectors["second_moment"] / (1 - missing["second_moment"])
+        v = lr * m / (s.sqrt() + self.epsilon)
+        return v if self.active is None else torch.where(self.active_mask(g), v, 0.0)
+
+    def _average(self, name: str, beta: float, value: Tensor | None) -> None:
+        like = value if value is not None else self.vectors["first_moment"]
+        start = torch.zeros_like(like) if value is not None else torch.ones_like(like)
+        old = self.vectors.get(name, start)
+        new = beta * old if value is None else beta * old + (1 - beta) * value
+        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(like), new, old)
+
+
+@final
+class Adam(ContinualOptimizer):
+    """Adam: nothing is kept of old tasks but its moments.
+
+    Args:
+        model: the model to train.
+        lr: eta, the learning rate.
+        betas: how much of the means of the gradient and of its square is kept each step.
+        epsilon: added to the root of the second, so that nothing is divided by zero.
+        momentum: how much of the running sum of gradients is kept each step, before it is projected.
+        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters with a learning rate of their own, `[{"params": ..., "lr": ...}]`.
+        generator: draws samples and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = AdamMethod(momentum=momentum, betas=betas, epsilon=epsilon)
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

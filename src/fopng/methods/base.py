@@ -1,0 +1,354 @@
+"""What every method is: a gradient in, a step out, and what is kept between tasks. Mathematics on `[..., p]`, no model."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from fopng.likelihood import Labels, Score
+from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.metric import Diagonal, Identity, Metric
+from fopng.parameters import ParamLayout
+from fopng.persample import SampleGradients
+from fopng.projection import Form, Projector, trust_region_step
+
+ORTHOGONAL_GRAM_DAMPING = 1e-6
+"""The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise `ValueError(message)` unless something holds."""
+    if not holds:
+        raise ValueError(message)
+
+
+def choose(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raise unless a setting is one of its choices."""
+    require(value in choices, f"Expected {name} to be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_estimate(labels: Labels, fisher_samples: int | None) -> None:
+    """Raise for settings under which no Fisher can be estimated."""
+    choose("labels", labels, get_args(Labels))
+    enough = fisher_samples is None or fisher_samples >= 1
+    require(enough, f"Expected fisher_samples of at least 1, or None for all, got {fisher_samples}.")
+
+
+def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
+    return bool(torch.as_tensor(test(value)).all())
+
+
+def default_gram_damping(value: float | None, damping: float, projection: Form) -> float:
+    """The printed form uses lambda twice (docs/deviations.md, 2); the orthogonal one only what rounding needs."""
+    if value is not None:
+        return value
+    return damping if projection == "printed" else ORTHOGONAL_GRAM_DAMPING
+
+
+class TaskData(Protocol):
+    """The task at hand, as a method may ask about it."""
+
+    def parameters(self) -> Tensor:
+        """The parameters now, `[..., p]`."""
+        ...
+
+    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        """Its diagonal Fisher now, `[..., p]`."""
+        ...
+
+    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        """Gradients of a score of `count` of its samples, now."""
+        ...
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the last step did; tensors `[...]`, NaN where a figure does not apply.
+
+    Args:
+        removed_fraction: how much of the gradient the projection took away, `|g - P g| / |g|`.
+        angle: between the step and the gradient, in degrees.
+        fisher_norm: the step's length in the metric it was made in.
+        condition: of the Gram matrix.
+        directions: how many gradients are stored.
+        bytes: what the method holds.
+    """
+
+    removed_fraction: Tensor
+    angle: Tensor
+    fisher_norm: Tensor
+    condition: Tensor
+    directions: int
+    bytes: int
+
+
+@dataclass(kw_only=True)
+class Method(ABC):
+    """A method's settings and state. Numeric settings are numbers, or one a replica `[...]`.
+
+    Args:
+        momentum: how much of the running sum of gradients is kept each step; 0 for none.
+    """
+
+    momentum: float | Tensor
+    vectors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    memory: GradientMemory | None = field(default=None, init=False, repr=False)
+    active: frozenset[str] | None = field(default=None, init=False, repr=False)
+    layout: ParamLayout = field(init=False, repr=False)
+
+    needs_fisher: ClassVar[bool] = False
+    """Whether a step needs the new task's Fisher."""
+    needs_parameters: ClassVar[bool] = False
+    """Whether a step needs the parameters."""
+    own_start: ClassVar[bool] = True
+    """Whether the method itself trains the first task, when nothing else is asked for."""
+    scalar_rate: ClassVar[bool] = False
+    """Whether one learning rate must hold for all parameters."""
+
+    def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
+        """The gradient of what the method minimises, from that of the loss: `[..., p] -> [..., p]`."""
+        return g
+
+    @abstractmethod
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        """Turn a gradient into the step to subtract: `[..., p] -> [..., p]`.
+
+        Args:
+            g: the gradient, momentum included; zero where a parameter takes no part.
+            lr: eta, a number, one a replica `[..., 1]`, or one a parameter `[p]` unless `scalar_rate`.
+            theta: the parameters, for methods that need them.
+        """
+
+    def check(self) -> None:
+        """Raise for a setting outside its range."""
+        require(_all(self.momentum, lambda x: (x >= 0) & (x < 1)), f"Expected momentum in [0, 1), got {self.momentum}.")
+
+    def refresh(self, task: TaskData) -> None:
+        """Learn about the new task, once an epoch."""
+        return
+
+    def end_task(self, task: TaskData) -> None:
+        """Keep what the method needs of a task that is done."""
+        return
+
+    def accumulate(self, g: Tensor) -> Tensor:
+        """Add a gradient to the running sum, `m <- momentum m + g`, and return that."""
+        if isinstance(self.momentum, float | int) and self.momentum == 0:
+            return g
+        rate = self.momentum.unsqueeze(-1) if isinstance(self.momentum, Tensor) else self.momentum
+        old = self.vectors.get("momentum")
+        total = g if old is None else rate * old + g
+        if self.active is not None and old is not None:
+            total = torch.where(self.active_mask(g), total, old)
+        self.vectors["momentum"] = total
+        return total if self.active is None else total * self.active_mask(g)
+
+    def attach(self, layout: ParamLayout) -> None:
+        """Work on these parameters from now on; those that are new start from zero."""
+        old = getattr(self, "layout", None)
+        self.layout = layout
+        if old is not None and old != layout:
+            self.vectors = {name: layout.carry(value, old) for name, value in self.vectors.items()}
+            if self.memory is not None:
+                self.memory.relayout(layout)
+        self.forget_derived()
+
+    def set_active(self, names: Collection[str] | None) -> None:
+        """Say which parameters take part in this task (None: all); the others (other tasks' heads) stay where they are."""
+        chosen = None if names is None or len(names) == len(self.layout.names) else frozenset(names)
+        if chosen != self.active:
+            self.active = chosen
+            self._mask: Tensor | None = None
+            self.forget_derived()
+
+    def active_mask(self, like: Tensor) -> Tensor:
+        """Which parameters take part, `[p]`."""
+        if getattr(self, "_mask", None) is None:
+            mask = torch.zeros(self.layout.size, dtype=torch.bool, device=like.device)
+            for name in self.layout.names:
+                mask[self.layout.slices[name]] = self.active is None or name in self.active
+            self._mask = mask
+        assert self._mask is not None
+        return self._mask
+
+    def forget_derived(self) -> None:
+        """Drop whatever is computed from the state and would be stale."""
+        return
+
+    def move(self, like: Tensor) -> None:
+        """Bring the state to the device and precision of `like`, if it is not there."""
+        held = [*self.vectors.values(), *([self.memory.like] if self.memory is not None and self.memory.count else [])]
+        if any((tensor.device, tensor.dtype) != (like.device, like.dtype) for tensor in held):
+            self.load_state_dict(self.state_dict(), self.layout, like)
+
+    @property
+    def projector(self) -> Projector | None:
+        """What projects, for methods that do."""
+        return None
+
+    def step_metric(self) -> Metric:
+        """The metric in which a step has its length."""
+        return Identity()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the method's state."""
+        held = sum(v.numel() * v.element_size() for v in self.vectors.values())
+        return held + (0 if self.memory is None else self.memory.nbytes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as tensors."""
+        memory = None if self.memory is None else self.memory.state_dict()
+        return {"vectors": dict(self.vectors), "memory": memory}
+
+    def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
+        """Take a state over, onto the device and precision of `like`.
+
+        Args:
+            state: what `state_dict` gave.
+            layout: the parameters that it speaks of.
+            like: a vector of the kind to hold.
+        """
+        current = self.layout
+        self.layout = layout
+        self.vectors = {name: value.to(like) for name, value in state["vectors"].items()}
+        if self.memory is not None and state["memory"] is not None:
+            self.memory = GradientMemory(layout, capacity=self.memory.capacity)
+            tensors = {k: t.to(like) if t.is_floating_point() else t for k, t in state["memory"].items()}
+            self.memory.load_state_dict(tensors)
+        self.attach(current)
+
+
+@dataclass(kw_only=True)
+class ProjectedMethod(Method):
+    """A method that stores gradients of old tasks and projects new ones away from them.
+
+    Args:
+        gradients_per_task: how many gradients each task leaves.
+        max_directions: the most gradients kept in all; None for no limit.
+        score: of which score the gradients are.
+        gram_damping: added to the Gram matrix; relative to its mean diagonal unless the form is printed.
+        projection: the form of `P`.
+    """
+
+    gradients_per_task: int
+    max_directions: int | None
+    score: Score
+    gram_damping: float | Tensor
+    projection: Form
+
+    own_start: ClassVar[bool] = False
+    scalar_rate: ClassVar[bool] = True
+
+    _projector: Projector | None = field(default=None, init=False, repr=False)
+
+    def check(self) -> None:
+        super().check()
+        require(
+            self.gradients_per_task >= 1, f"Expected gradients_per_task of at least 1, got {self.gradients_per_task}."
+        )
+        limit = self.max_directions
+        require(limit is None or limit >= 1, f"Expected max_directions of at least 1, or None, got {limit}.")
+        require(
+            _all(self.gram_damping, lambda x: x >= 0), f"Expected gram_damping of at least 0, got {self.gram_damping}."
+        )
+        choose("score", self.score, get_args(Score))
+        choose("projection", self.projection, get_args(Form))
+
+    def attach(self, layout: ParamLayout) -> None:
+        if self.memory is None:
+            self.memory = GradientMemory(layout, capacity=self.max_directions)
+        super().attach(layout)
+
+    def forget_derived(self) -> None:
+        self._projector = None
+        super().forget_derived()
+
+    @property
+    def stored(self) -> GradientMemory:
+        """The memory."""
+        assert self.memory is not None
+        return self.memory
+
+    def basis(self) -> Basis:
+        """The directions to project away: `G`, or what the method makes of it."""
+        return self.visible()
+
+    def visible(self) -> Basis:
+        """The stored gradients in the parameters that take part."""
+        if self.active is None:
+            return self.stored
+        view = self.stored.only(self.active)
+        partial = any(name not in self.active for key in view.layers for name in key)
+        return ScaledBasis(view, self.active_mask(view.like).to(view.like.dtype)) if partial else view
+
+    def projection_metric(self) -> Metric:
+        """The metric in which the projection is made."""
+        return self.step_metric()
+
+    @property
+    def projector(self) -> Projector:
+        """`P`, built again only when the Fisher, the memory or the active parameters changed."""
+        if self._projector is None:
+            self._projector = Projector.build(
+                self.basis(), self.projection_metric(), gram_damping=self.gram_damping, form=self.projection
+            )
+        return self._projector
+
+    def end_task(self, task: TaskData) -> None:
+        self.store(task, weight=None)
+        self.forget_derived()
+
+    def store(self, task: TaskData, *, weight: Tensor | None) -> None:
+        """Add the task's gradients to the memory."""
+        self.stored.append(*task.gradients(self.gradients_per_task, self.score), weight=weight)
+
+
+@dataclass(kw_only=True)
+class FisherMetric(Method):
+    """Mixed into methods whose step has its length in the new task's diagonal Fisher.
+
+    Args:
+        damping: lambda, added to the Fisher before it is inverted.
+        labels: which labels the Fisher uses.
+        fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
+    """
+
+    damping: float | Tensor
+    labels: Labels
+    fisher_samples: int | None
+
+    needs_fisher: ClassVar[bool] = True
+    own_start: ClassVar[bool] = False
+    scalar_rate: ClassVar[bool] = True
+
+    _metric: Diagonal | None = field(default=None, init=False, repr=False)
+
+    def check(self) -> None:
+        super().check()
+        require(_all(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
+        check_estimate(self.labels, self.fisher_samples)
+
+    def refresh(self, task: TaskData) -> None:
+        self.vectors["fisher_new"] = task.fisher(self.labels, self.fisher_samples)
+        self.forget_derived()
+
+    def end_task(self, task: TaskData) -> None:
+        super().end_task(task)
+        self.vectors.pop("fisher_new", None)
+
+    def forget_derived(self) -> None:
+        self._metric = None
+        super().forget_derived()
+
+    def natural_step(self, g: Tensor, lr: float | Tensor) -> Tensor:
+        """The step of Fisher length `lr` along `F_new^-1 g`."""
+        return trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
+
+    def step_metric(self) -> Metric:
+        if self._metric is None:
+            self._metric = Diagonal(self.vectors["fisher_new"], damping=self.damping)
+        return self._metric

@@ -1,0 +1,91 @@
+"""Elastic Weight Consolidation (Kirkpatrick et al., 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.likelihood import Labels, Likelihood
+from fopng.methods.base import Method, TaskData, check_estimate, require
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class EWCMethod(Method):
+    """`v = eta (g + strength F (theta - theta*))`, the gradient of eq. 5; Fishers summed, anchored at the latest parameters.
+
+    Args:
+        strength: lambda, the weight of the penalty.
+        labels: which labels the Fisher uses.
+        fisher_samples: how many samples it is estimated on; None for all.
+    """
+
+    strength: float | Tensor
+    labels: Labels
+    fisher_samples: int | None
+
+    needs_parameters: ClassVar[bool] = True
+
+    def check(self) -> None:
+        super().check()
+        require(
+            bool(torch.as_tensor(self.strength >= 0).all()), f"Expected strength of at least 0, got {self.strength}."
+        )
+        check_estimate(self.labels, self.fisher_samples)
+
+    def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
+        if "anchor" not in self.vectors:
+            return g
+        assert theta is not None
+        weight = self.strength.unsqueeze(-1) if isinstance(self.strength, Tensor) else self.strength
+        pull = weight * self.vectors["fisher"] * (theta - self.vectors["anchor"])
+        return g + (pull if self.active is None else pull * self.active_mask(g))
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        return lr * g
+
+    def end_task(self, task: TaskData) -> None:
+        fisher = task.fisher(self.labels, self.fisher_samples)
+        old = self.vectors.get("fisher")
+        self.vectors["fisher"] = fisher if old is None else old + fisher
+        self.vectors["anchor"] = task.parameters()
+
+
+@final
+class EWC(ContinualOptimizer):
+    """Elastic Weight Consolidation: SGD, with a pull towards the old parameters where old tasks' Fishers are large.
+
+    Args:
+        model: the model to train.
+        lr: eta, the learning rate.
+        strength: lambda, the weight of the penalty.
+        labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
+        fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
+        momentum: how much of the running sum of gradients is kept each step, before it is projected.
+        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters with a learning rate of their own, `[{"params": ..., "lr": ...}]`.
+        generator: draws samples and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        *,
+        strength: float = 100.0,
+        labels: Labels = "observed",
+        fisher_samples: int | None = None,
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = EWCMethod(momentum=momentum, strength=strength, labels=labels, fisher_samples=fisher_samples)
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -1,0 +1,124 @@
+"""Fisher-Orthogonal Projected Natural Gradient Descent: the paper's method."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.likelihood import Labels, Likelihood, Score
+from fopng.memory import Basis, ScaledBasis
+from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, default_gram_damping, require
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.projection import Form
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class FOPNGMethod(FisherMetric, ProjectedMethod):
+    """Eq. 18: `v = eta F_new^-1 P g / sqrt(g^T P^T F_new^-1 P g)`, with the basis `B = F_old G`.
+
+    Args:
+        fisher_weight: alpha, the weight of the newest task in `F_old`.
+    """
+
+    fisher_weight: float | Tensor
+
+    def check(self) -> None:
+        super().check()
+        inside = torch.as_tensor(self.fisher_weight)
+        require(
+            bool(((inside >= 0) & (inside <= 1)).all()), f"Expected fisher_weight in [0, 1], got {self.fisher_weight}."
+        )
+
+    def basis(self) -> Basis:
+        G = self.visible()
+        return ScaledBasis(G, self.vectors["fisher_old"]) if G.count else G
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        return self.natural_step(self.projector(g), lr)
+
+    def end_task(self, task: TaskData) -> None:
+        # at the end of the task, where the gradients are stored too (docs/deviations.md, 4)
+        fisher = task.fisher(self.labels, self.fisher_samples)
+        old = self.vectors.get("fisher_old")
+        alpha = self.fisher_weight.unsqueeze(-1) if isinstance(self.fisher_weight, Tensor) else self.fisher_weight
+        super().end_task(task)
+        self.vectors["fisher_old"] = fisher if old is None else (1 - alpha) * old + alpha * fisher
+
+
+@final
+class FOPNG(ContinualOptimizer):
+    """FOPNG: steps of Fisher length eta along the natural gradient, projected away from the old tasks' `F_old G`.
+
+    Args:
+        model: the model to train.
+        lr: eta, the length of a step in the new task's Fisher metric.
+        damping: lambda, added to `F_new` before it is inverted.
+        gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
+            the mean of A's diagonal, None for a value that covers rounding.
+        fisher_weight: alpha, the weight of the newest task when its Fisher joins `F_old`.
+        gradients_per_task: gradients stored of each task.
+        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        projection: "printed" (the paper's `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks;
+            docs/deviations.md, 1).
+        labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
+        fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
+        score: of which score they are: "ground-truth" (the true class's logit), "average" (the mean logit), "log-likelihood".
+        momentum: how much of the running sum of gradients is kept each step, before it is projected.
+        first_task: the optimizer that steps until the first `end_task`; None for plain SGD at 1e-2, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate, or the step is refused.
+        generator: draws samples and labels; by default one seeded like torch's own.
+
+    >>> model = nn.Linear(3, 2)
+    >>> loader = [(torch.randn(8, 3), torch.randint(2, (8,)))]
+    >>> optimizer = FOPNG(model, lr=1e-2, gradients_per_task=4)
+    >>> for task in range(2):
+    ...     optimizer.begin_task(task)
+    ...     optimizer.refresh(loader)
+    ...     for x, y in loader:
+    ...         optimizer.zero_grad()
+    ...         torch.nn.functional.cross_entropy(model(x), y).backward()
+    ...         _ = optimizer.step()
+    ...     optimizer.end_task(loader)
+    >>> optimizer.diagnose().directions
+    8
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        *,
+        damping: float = 1e-3,
+        gram_damping: float | None = None,
+        fisher_weight: float = 0.5,
+        gradients_per_task: int = 80,
+        max_directions: int | None = None,
+        projection: Form = "printed",
+        labels: Labels = "observed",
+        fisher_samples: int | None = None,
+        score: Score = "ground-truth",
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = FOPNGMethod(
+            momentum=momentum,
+            damping=damping,
+            labels=labels,
+            fisher_samples=fisher_samples,
+            gradients_per_task=gradients_per_task,
+            max_directions=max_directions,
+            score=score,
+            gram_damping=default_gram_damping(gram_damping, damping, projection),
+            projection=projection,
+            fisher_weight=fisher_weight,
+        )
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

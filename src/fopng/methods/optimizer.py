@@ -1,0 +1,369 @@
+"""The drop-in optimizer: a method driven by anyone's model and training loop."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
+from fopng.likelihood import Labels, Likelihood, Score
+from fopng.methods.base import Diagnosis, Method, require
+from fopng.metric import Metric
+from fopng.parameters import ParamLayout
+from fopng.persample import GradientSource, SampleGradients
+from fopng.projection import Projector
+from fopng.types import Batch, Predict, predict_pairs
+
+FirstTask: TypeAlias = torch.optim.Optimizer | Literal["own"] | None
+"""What trains the first task: an optimizer, the method itself ("own"), or the method's default (None)."""
+
+Groups: TypeAlias = Sequence[Mapping[str, Any]]
+"""Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
+
+FIRST_TASK_LR = 1e-2
+"""The learning rate of the plain SGD that trains the first task by default."""
+
+
+@final
+@dataclass(frozen=True)
+class _Task:
+    """The task at hand of a drop-in optimizer: its model and its batches."""
+
+    source: GradientSource
+    batches: Iterable[Batch]
+    generator: torch.Generator
+    flatten: Callable[[], Tensor]
+
+    def parameters(self) -> Tensor:
+        return self.flatten()
+
+    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        return diagonal_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+
+    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+
+@final
+@dataclass(frozen=True)
+class _Step:
+    """A step that was taken, and what made it."""
+
+    g: Tensor
+    v: Tensor
+    projector: Projector | None
+    metric: Metric
+
+    def figures(self) -> list[Tensor]:
+        """Removed fraction, angle, Fisher norm and condition, as in `Diagnosis`."""
+        g, v, projector = self.g, self.v, self.projector
+        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
+        cosine = (g @ v) / (g.norm() * v.norm())
+        angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
+        nan = g.new_tensor(torch.nan)
+        condition = nan if projector is None or projector.basis.count == 0 else projector.condition
+        return [removed, angle, self.metric.norm(v), condition]
+
+
+class ContinualOptimizer(torch.optim.Optimizer):
+    """A `torch.optim.Optimizer` that knows about tasks.
+
+    `begin_task`, then for every epoch `refresh` and the usual steps, then `end_task`; the same for every method.
+
+    Args:
+        model: the model to train; its trainable parameters are optimized.
+        lr: the learning rate.
+        method: the mathematics.
+        first_task: what trains the first task.
+        predict: how the model answers a batch.
+        likelihood: what its outputs mean.
+        groups: parameters with a learning rate of their own.
+        generator: draws samples and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        method: Method,
+        first_task: FirstTask,
+        predict: Predict | None,
+        likelihood: Likelihood | None,
+        groups: Groups | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        require(lr >= 0, f"Expected lr of at least 0, got {lr}.")
+        method.check()
+        self.model, self.method = model, method
+        self.layout = ParamLayout.of(model)
+        self._list_parameters()
+        self._predict = predict_pairs if predict is None else predict
+        self._likelihood = likelihood
+        # seeded like the global generator, without drawing from it
+        self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
+        self.tasks_done, self.steps = 0, 0
+        self._open = False
+        self._task: int | str | None = None
+        self._finite: Tensor | None = None
+        self._last: _Step | None = None
+        super().__init__(self._make_groups(groups), {"lr": lr})
+        self._attach()
+        self._first = self._make_first(first_task)
+
+    # The life cycle
+
+    def begin_task(self, task: int | str | None = None) -> None:
+        """Start a task; parameters that the model got since (a new head) join in.
+
+        Args:
+            task: its name or number, to tell a resumed task from a forgotten `end_task`.
+        """
+        if self._open and (task is None or task != self._task):
+            raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task(loader) before begin_task.")
+        self._raise_nonfinite()
+        self._follow_model()
+        self._open, self._task = True, task
+        for parameter in self._parameters:
+            # a stale gradient would make another task's head take part in this one
+            parameter.grad = None
+
+    def refresh(self, batches: Iterable[Batch]) -> None:
+        """Estimate what the method needs of the new task, once an epoch; nothing while another optimizer trains it.
+
+        Args:
+            batches: the task's data, an iterable that can be walked more than once.
+        """
+        check_rewindable(batches)
+        self._raise_nonfinite()
+        if not self._first_steps:
+            with torch.no_grad(), self._undrawn():
+                self.method.refresh(self._data(batches))
+
+    def end_task(self, batches: Iterable[Batch]) -> None:
+        """End a task: store gradients, consolidate Fishers, whatever the method keeps.
+
+        Args:
+            batches: the task's data, an iterable that can be walked more than once.
+        """
+        check_rewindable(batches)
+        self._raise_nonfinite()
+        if not any(True for _ in batches):
+            raise ValueError("Expected batches of the task that ends, got none. Pass its training data.")
+        with torch.no_grad(), self._undrawn():
+            self.method.end_task(self._data(batches))
+        self.tasks_done += 1
+        self._open = False
+        self._last = None
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take one step along the gradients that the parameters hold.
+
+        Args:
+            closure: computes the loss and its gradients again, as for any torch optimizer.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_ready()
+        if self._first_steps:
+            assert self._first is not None
+            self._first.step()
+        else:
+            self._step()
+        self.steps += 1
+        return loss
+
+    def diagnose(self) -> Diagnosis:
+        """Describe the last step of the task at hand: on request, never on the way."""
+        self._raise_nonfinite()
+        directions = 0 if self.method.memory is None else self.method.memory.count
+        figures = [torch.tensor(torch.nan)] * 4 if self._last is None else self._last.figures()
+        return Diagnosis(*figures, directions=directions, bytes=self.method.nbytes)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole method: memory, Fishers, anchors, moments, counters, generator. Loads with `weights_only=True`."""
+        self._raise_nonfinite()
+        state = super().state_dict()
+        state["fopng"] = {
+            "method": type(self).__name__,
+            "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
+            "state": self.method.state_dict(),
+            "tasks_done": self.tasks_done,
+            "steps": self.steps,
+            "open": self._open,
+            "task": self._task,
+            "generator": self.generator.get_state(),
+            "first_task": None if self._first is None else self._first.state_dict(),
+        }
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a state over; one of another method or another model is refused, with the difference named."""
+        own = state_dict.get("fopng")
+        if own is None:
+            raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a plain torch optimizer.")
+        if own["method"] != type(self).__name__:
+            raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a {own['method']}.")
+        self._follow_model()
+        layout = ParamLayout({name: torch.Size(shape) for name, shape in own["layout"].items()})
+        self.layout.check_extends(layout)
+        rates = [group["lr"] for group in state_dict["param_groups"]]
+        if len(rates) != len(self.param_groups):
+            raise ValueError(f"Expected a state with {len(self.param_groups)} parameter groups, got {len(rates)}.")
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update({key: value for key, value in saved.items() if key != "params"})
+        self.method.load_state_dict(own["state"], layout, self._blank())
+        self.tasks_done, self.steps = own["tasks_done"], own["steps"]
+        self._open, self._task = own["open"], own["task"]
+        self.generator.set_state(own["generator"].cpu())
+        if self._first is not None and own["first_task"] is not None:
+            self._first.load_state_dict(own["first_task"])
+        self._last = None
+
+    # Inside
+
+    @property
+    def _first_steps(self) -> bool:
+        """Whether another optimizer is at work."""
+        return self._first is not None and self.tasks_done == 0
+
+    def _make_groups(self, groups: Groups | None) -> list[dict[str, Any]]:
+        """The groups that were asked for, and one with all other trainable parameters."""
+        made = [{**group, "params": list(group["params"])} for group in groups or []]
+        taken = {id(p) for group in made for p in group["params"]}
+        own = {id(p) for p in self._parameters}
+        if not taken <= own:
+            raise ValueError(
+                "Expected groups of the model's trainable parameters, got others. Take them from the model."
+            )
+        rest = [p for p in self._parameters if id(p) not in taken]
+        return [{"params": rest}, *made] if rest else made
+
+    def _make_first(self, first: FirstTask) -> torch.optim.Optimizer | None:
+        if first == "own" or (first is None and self.method.own_start):
+            return None
+        if first is None:
+            return torch.optim.SGD(self._parameters, lr=FIRST_TASK_LR)
+        if not isinstance(first, torch.optim.Optimizer):
+            raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
+        return first
+
+    def _list_parameters(self) -> None:
+        named = dict(self.model.named_parameters())
+        self._parameters = [named[name] for name in self.layout.names]
+
+    def _attach(self) -> None:
+        self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
+        self.method.attach(self.layout)
+
+    def _follow_model(self) -> None:
+        """Take in what changed in the model: new parameters are added, changed ones refused."""
+        named = dict(self.model.named_parameters())
+        known = {name: p.shape for name, p in named.items() if name in self.layout.shapes or p.requires_grad}
+        layout = ParamLayout(known)
+        layout.check_extends(self.layout)
+        held = {id(p) for group in self.param_groups for p in group["params"]}
+        new = [p for name, p in named.items() if name in known and id(p) not in held]
+        replaced = [name for name, p in named.items() if name in self.layout.shapes and id(p) not in held]
+        if replaced:
+            raise ValueError(
+                f"Expected the model's own parameters, got new tensors for {replaced}. Make a new optimizer."
+            )
+        if layout != self.layout:
+            self.layout = layout
+            self._list_parameters()
+            self.param_groups[0]["params"].extend(new)
+            if self._first_steps and self._first is not None:
+                self._first.param_groups[0]["params"].extend(new)
+            self._attach()
+        self.method.move(self._blank())
+
+    def _data(self, batches: Iterable[Batch]) -> _Task:
+        return _Task(self.source, batches, self.generator, self._flat_parameters)
+
+    @contextmanager
+    def _undrawn(self) -> Iterator[None]:
+        """Leave torch's own random state as it was, although a loader may shuffle."""
+        devices = {p.device.index for p in self._parameters if p.device.type == "cuda"}
+        with torch.random.fork_rng(devices):
+            yield
+
+    def _check_ready(self) -> None:
+        if not self._open and self.tasks_done > 0:
+            raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
+        if not self._first_steps and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
+            name = type(self).__name__
+            raise RuntimeError(f"{name} needs the new task's Fisher. Call refresh(loader) before step, once an epoch.")
+
+    def _flat_parameters(self) -> Tensor:
+        return _widen(
+            self.layout.join({n: p.detach() for n, p in zip(self.layout.names, self._parameters, strict=True)})
+        )
+
+    def _blank(self) -> Tensor:
+        return torch.empty(0, device=self._parameters[0].device, dtype=_widen(self._parameters[0].detach()).dtype)
+
+    def _rate(self) -> float | Tensor:
+        """The learning rate: one for all, or one a parameter where groups differ."""
+        rates = {float(group["lr"]) for group in self.param_groups}
+        if len(rates) == 1:
+            return rates.pop()
+        if self.method.scalar_rate:
+            raise ValueError(
+                f"Expected one learning rate, got {sorted(rates)}: the step of {type(self).__name__} is a direction of its own, "
+                "which different rates would bend. Use one learning rate, or SGD, Adam or EWC."
+            )
+        by_parameter = {id(p): float(group["lr"]) for group in self.param_groups for p in group["params"]}
+        pieces = [torch.full((p.numel(),), by_parameter[id(p)]) for p in self._parameters]
+        return torch.cat(pieces).to(self._blank())
+
+    def _step(self) -> None:
+        names, parameters = self.layout.names, self._parameters
+        grads = {name: p.grad for name, p in zip(names, parameters, strict=True) if p.grad is not None}
+        if not grads:
+            return
+        for name, grad in grads.items():
+            if grad.layout != torch.strided:
+                grads[name] = grad.to_dense()
+        g = _widen(self.layout.join(grads))
+        self.method.set_active(grads.keys())
+        finite = g.sum().isfinite()
+        if g.device.type == "cpu" and not finite:
+            self._raise_named(g)
+        theta = self._flat_parameters() if self.method.needs_parameters else None
+        g = self.method.accumulate(self.method.gradient(g, theta))
+        v = self.method.update(g, lr=self._rate(), theta=theta)
+        if g.device.type != "cpu":
+            # no waiting for the device here: the step is dropped now, and reported at the next chance
+            v = torch.where(finite, v, 0.0)
+            self._finite = finite if self._finite is None else self._finite & finite
+        self._last = _Step(g, v, self.method.projector, self.method.step_metric())
+        steps = self.layout.split(v)
+        moving = [(p, steps[name]) for name, p in zip(names, parameters, strict=True) if name in grads]
+        torch._foreach_sub_([p for p, _ in moving], [s.to(p.dtype) for p, s in moving])
+
+    def _raise_nonfinite(self) -> None:
+        if self._finite is not None and not bool(self._finite):
+            self._finite = None
+            raise FloatingPointError(
+                "A gradient since the last refresh held NaN or infinity; those steps were dropped. Lower the learning rate."
+            )
+
+    def _raise_named(self, g: Tensor) -> None:
+        names = self.layout.name_nonfinite(g)
+        if names:
+            raise FloatingPointError(
+                f"The gradient of {', '.join(map(repr, names))} holds NaN or infinity; the step was not taken. Lower the "
+                "learning rate, clip the gradients, or look at the loss."
+            )
+
+
+def _widen(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.half, torch.bfloat16) else tensor

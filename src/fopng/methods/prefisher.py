@@ -1,0 +1,115 @@
+"""FOPNG-PreFisher: the paper's variant that weights each task's gradients with that task's own Fisher."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fopng.likelihood import Labels, Likelihood, Score
+from fopng.memory import Basis, MixedBasis
+from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, choose, default_gram_damping
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.projection import Form
+from fopng.types import Predict
+
+PreFisher: TypeAlias = Literal["diagonal", "empirical"]
+"""What multiplies a task's gradients: its diagonal Fisher, or the empirical Fisher of the gradients themselves."""
+
+
+@final
+@dataclass(kw_only=True)
+class FOPNGPreFisherMethod(FisherMetric, ProjectedMethod):
+    """Eq. 18 with the basis of eq. 24, `B = [F_1 G_1, F_2 G_2, ...]`.
+
+    Args:
+        prefisher: which Fisher `F_t` is.
+    """
+
+    prefisher: PreFisher
+
+    def check(self) -> None:
+        super().check()
+        choose("prefisher", self.prefisher, get_args(PreFisher))
+
+    def basis(self) -> Basis:
+        G = self.visible()
+        return G if self.prefisher == "diagonal" or G.count == 0 else MixedBasis(G, self._empirical_mix())
+
+    def _empirical_mix(self) -> Tensor:
+        """`F_t G_t = G_t (G_t^T G_t) / k_t`: how each task's gradients are combined, block by block, `[..., m, m]`."""
+        mix = self.stored.gram(None)
+        shares = torch.tensor(self.stored.shares, device=mix.device)
+        task = torch.repeat_interleave(torch.arange(len(shares), device=mix.device), shares)
+        return torch.where(task[:, None] == task, mix, 0.0) / shares[task]
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        return self.natural_step(self.projector(g), lr)
+
+    def store(self, task: TaskData, *, weight: Tensor | None) -> None:
+        if self.prefisher == "diagonal":
+            weight = task.fisher(self.labels, self.fisher_samples)
+        super().store(task, weight=weight)
+
+
+@final
+class FOPNGPreFisher(ContinualOptimizer):
+    """FOPNG-PreFisher: as FOPNG, with every task's gradients weighted by that task's own Fisher once and for all.
+
+    Args:
+        model: the model to train.
+        lr: eta, the length of a step in the new task's Fisher metric.
+        damping: lambda, added to `F_new` before it is inverted.
+        gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
+            the mean of A's diagonal, None for a value that covers rounding.
+        gradients_per_task: gradients stored of each task.
+        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        projection: "printed" (the paper's `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks;
+            docs/deviations.md, 1).
+        prefisher: what multiplies a task's gradients: "diagonal" (its diagonal Fisher) or "empirical" (the empirical Fisher of
+            the stored gradients, `G_t G_t^T / k`, never formed).
+        labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
+        fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
+        score: of which score they are: "ground-truth" (the true class's logit), "average" (the mean logit), "log-likelihood".
+        momentum: how much of the running sum of gradients is kept each step, before it is projected.
+        first_task: the optimizer that steps until the first `end_task`; None for plain SGD at 1e-2, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate, or the step is refused.
+        generator: draws samples and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        *,
+        damping: float = 1e-3,
+        gram_damping: float | None = None,
+        gradients_per_task: int = 80,
+        max_directions: int | None = None,
+        projection: Form = "printed",
+        prefisher: PreFisher = "diagonal",
+        labels: Labels = "observed",
+        fisher_samples: int | None = None,
+        score: Score = "ground-truth",
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = FOPNGPreFisherMethod(
+            momentum=momentum,
+            damping=damping,
+            labels=labels,
+            fisher_samples=fisher_samples,
+            gradients_per_task=gradients_per_task,
+            max_directions=max_directions,
+            score=score,
+            gram_damping=default_gram_damping(gram_damping, damping, projection),
+            projection=projection,
+            prefisher=prefisher,
+        )
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)
