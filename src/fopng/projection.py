@@ -78,9 +78,9 @@ def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
 
     Returns the inverses and an estimate of the condition numbers, `[...]`.
 
-    >>> invert(torch.tensor([[2.0, 1.0], [1.0, 1.0]], dtype=torch.float64), damping=0.0)[0]
-    tensor([[ 1., -1.],
-            [-1.,  2.]], dtype=torch.float64)
+    >>> inverse, _ = invert(torch.tensor([[2.0, 1.0], [1.0, 1.0]], dtype=torch.float64), damping=0.0)
+    >>> inverse.round(decimals=6).tolist()
+    [[1.0, -1.0], [-1.0, 2.0]]
     """
     m = matrix.shape[-1]
     factor, failed = torch.linalg.cholesky_ex(matrix)

@@ -57,7 +57,7 @@ class _Step:
     projector: Projector | None
     metric: Metric
 
-    def figures(self) -> list[Tensor]:
+    def figures(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Removed fraction, angle, Fisher norm and condition, as in `Diagnosis`."""
         g, v, projector = self.g, self.v, self.projector
         removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
@@ -65,7 +65,7 @@ class _Step:
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)
         condition = nan if projector is None or projector.basis.count == 0 else projector.condition
-        return [removed, angle, self.metric.norm(v), condition]
+        return removed, angle, self.metric.norm(v), condition
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -182,8 +182,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
         directions = 0 if self.method.memory is None else self.method.memory.count
-        figures = [torch.tensor(torch.nan)] * 4 if self._last is None else self._last.figures()
-        return Diagnosis(*figures, directions=directions, bytes=self.method.nbytes)
+        unknown = torch.tensor(torch.nan)
+        figures = (unknown, unknown, unknown, unknown) if self._last is None else self._last.figures()
+        return Diagnosis(*figures, directions, self.method.nbytes)
 
     # State
 
