@@ -97,9 +97,9 @@ def _create_exclusive(path: Path) -> None:
     except FileExistsError as error:
         raise _held(judging) from error
     try:
-        if _holder_lives(path):
-            raise _held(path)
-        path.unlink(missing_ok=True)
+        # Only a file that names a dead process is removed: it cannot have been replaced by a living one since.
+        if _names_the_dead(path):
+            path.unlink()
         return _write_signature(path)
     except FileExistsError as error:
         raise _held(path) from error
@@ -128,12 +128,9 @@ def _holder(path: Path) -> tuple[int, str] | None:
         return None
 
 
-def _holder_lives(path: Path) -> bool:
+def _names_the_dead(path: Path) -> bool:
     holder = _holder(path)
-    if holder is None:
-        return path.exists()
-    process, host = holder
-    return host != socket.gethostname() or is_alive(process)
+    return holder is not None and holder[1] == socket.gethostname() and not is_alive(holder[0])
 
 
 def _held(path: Path) -> HeldError:
