@@ -19,10 +19,24 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+def rest(process: subprocess.Popen[str]) -> str:
+    """What the process still has to say, once its input is closed and it has ended.
+
+    Not `communicate`: that reads past what `readline` has taken in beyond the first line.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    with process.stdout:
+        output = process.stdout.read()
+    process.wait()
+    return output
+
+
 def kill_after(process: subprocess.Popen[str], seconds: float) -> None:
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    rest(process)
 
 
 def cut_short(content: bytes) -> Iterator[bytes]:

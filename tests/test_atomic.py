@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults import LIMIT_FILE_SIZE, kill_after, start
+from faults import LIMIT_FILE_SIZE, kill_after, rest, start
 from fopng import atomic
 
 WRITE_FOREVER = """
@@ -60,7 +60,7 @@ except atomic.WriteError as error:
     print(error)
 """
     )
-    output, _ = start(script, str(path)).communicate()
+    output = rest(start(script, str(path)))
     assert "File too large. What was saved before is unchanged." in output
     assert [(member.name, member.read_bytes()) for member in tmp_path.iterdir()] == [("file", b"old")]
 

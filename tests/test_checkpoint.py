@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from faults import LIMIT_FILE_SIZE, cut_short, flipped, kill_after, start
+from faults import LIMIT_FILE_SIZE, cut_short, flipped, kill_after, rest, start
 from fopng.checkpoint import SLOTS, Checkpoint, CheckpointError
 
 SAVE_FOREVER = """
@@ -128,8 +128,8 @@ def test_a_pair_is_never_mixed_from_two_generations(saved):
 def test_killed_at_random_moments_it_never_loses_more_than_the_save_in_progress(tmp_path):
     generator = random.Random(0)
     reached = 0
-    for _ in range(5):
-        kill_after(start(SAVE_FOREVER, str(tmp_path)), generator.uniform(0.0, 0.15))
+    for pause in (0.5, *(generator.uniform(0.0, 0.15) for _ in range(4))):
+        kill_after(start(SAVE_FOREVER, str(tmp_path)), pause)
         restored = Checkpoint(tmp_path).load()
         step = restored.state["step"] if restored.state else 0
         assert step >= reached
@@ -159,7 +159,7 @@ for size in (100, 400, 1000, 5000):
         print("told")
 """
     )
-    output, _ = start(script, str(tmp_path)).communicate()
+    output = rest(start(script, str(tmp_path)))
     assert output.split() == ["told"] * 4
     assert Checkpoint(tmp_path).load().state["step"] == 1
     assert not list(tmp_path.glob(".*"))

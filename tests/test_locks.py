@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from faults import kill_after, start
+from faults import kill_after, rest, start
 from fopng import locks
 
 HOLD = """
@@ -38,7 +38,7 @@ def test_the_loser_is_told_who_holds_it_and_gets_it_when_that_one_ends(tmp_path,
         hold(path),
     ):
         pass
-    process.communicate("")
+    rest(process)
     with hold(path):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ while time.monotonic() < end:
 
 def test_processes_that_contend_are_never_inside_together(tmp_path, kind):
     contenders = [start(CONTEND, str(tmp_path / "lock"), kind) for _ in range(3)]
-    assert [(contender.communicate()[0], contender.returncode) for contender in contenders] == [("", 0)] * 3
+    assert [(rest(contender), contender.returncode) for contender in contenders] == [("", 0)] * 3
 
 
 def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path):
@@ -115,7 +115,7 @@ with locks.hold(Path(sys.argv[1])):
             pass
     finally:
         os.kill(child, 9)
-        process.communicate()
+        rest(process)
 
 
 def test_a_dead_process_is_not_alive():

@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from faults import LIMIT_FILE_SIZE, cut_short, start
+from faults import LIMIT_FILE_SIZE, cut_short, rest, start
 from fopng import observers
 from fopng.observers import (
     Audience,
@@ -151,7 +151,7 @@ except WriteError as error:
     print(error)
 """
     )
-    output, _ = start(script, str(tmp_path / "log.jsonl")).communicate()
+    output = rest(start(script, str(tmp_path / "log.jsonl")))
     assert "log.jsonl, got: File too large" in output
     assert logged(tmp_path / "log.jsonl")
 

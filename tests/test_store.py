@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults import LIMIT_FILE_SIZE, start
+from faults import LIMIT_FILE_SIZE, rest, start
 from fopng.config import RunConfig
 from fopng.locks import HeldError
 from fopng.result import DamagedFileError
@@ -97,7 +97,7 @@ while True:
         time.sleep(0.01)
 """
     processes = [start(script, str(store.root)) for _ in range(3)]
-    assert sorted(process.communicate()[0].strip() for process in processes) == ["done", "read", "read"]
+    assert sorted(rest(process).strip() for process in processes) == ["done", "read", "read"]
 
 
 def test_rubbish_of_killed_writers_is_removed(store):
@@ -158,7 +158,7 @@ except WriteError as error:
     print(error)
 """
     )
-    output, _ = start(script, str(store.root)).communicate()
+    output = rest(start(script, str(store.root)))
     assert "result.json, got: File too large" in output
     assert folder.result() is None
     with folder.claim() as already:
