@@ -1,0 +1,96 @@
+"""Files that are either wholly written or not at all, whatever happens in between."""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+SUFFIX = ".partial"
+
+
+class WriteError(OSError):
+    """A file could not be written; what stood there before still stands."""
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`: a temporary name, flushed to the disk, renamed, and the folder flushed."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+    with as_write_error(path):
+        try:
+            _write_new(partial, content)
+            os.replace(partial, path)
+            flush_folder(path.parent)
+        finally:
+            # After the rename there is nothing left under this name; after a failure it gives the room back.
+            partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` in UTF-8, whole or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def as_write_error(path: Path) -> Iterator[None]:
+    """Turn the system's error into one that says what was being written and what to do."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(
+            f"Expected to write {path}, got: {error.strerror or error}. What was saved before is unchanged. "
+            "Free some space or mend the permissions there, then run the same command again."
+        ) from error
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what killed writers left behind. Only for a folder that nobody else is writing to."""
+    for partial in folder.glob(f".*{SUFFIX}"):
+        partial.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable; platforms that cannot open folders need no such thing."""
+    flags = getattr(os, "O_DIRECTORY", None)
+    if flags is None:
+        return
+    handle = os.open(folder, os.O_RDONLY | flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def readable_json(value: object, indent: str = "") -> str:
+    """JSON for the eye: a member a line, and a list of numbers, such as a matrix's row, on one.
+
+    >>> print(readable_json({"accuracy": [[1, 2], [3, 4]]}))
+    {
+      "accuracy": [
+        [1, 2],
+        [3, 4]
+      ]
+    }
+    """
+    deeper = indent + "  "
+    if isinstance(value, Mapping) and value:
+        members = [f"{json.dumps(str(name))}: {readable_json(member, deeper)}" for name, member in value.items()]
+        return _block("{", members, "}", indent)
+    if isinstance(value, Sequence) and any(isinstance(member, list | tuple | Mapping) for member in value):
+        return _block("[", [readable_json(member, deeper) for member in value], "]", indent)
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, allow_nan=False)
+
+
+def _block(opening: str, members: Sequence[str], closing: str, indent: str) -> str:
+    joint = f",\n{indent}  "
+    return f"{opening}\n{indent}  {joint.join(members)}\n{indent}{closing}"
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,74 @@
+"""Results as CSV and JSON, for spreadsheets and other programs."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fopng import atomic
+from fopng.config import canonical_json
+from fopng.result import RunResult
+
+_WHO = ("benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed", "key")
+
+MATRIX_COLUMNS = (*_WHO, "part", "after_task", "on_task", "accuracy")
+
+SUMMARY_COLUMNS = (
+    *_WHO,
+    "status",
+    "final_accuracy",
+    "forgetting",
+    "backward_transfer",
+    "forward_transfer",
+    "learning_accuracy",
+    "removed_fraction",
+    "seconds",
+    "peak_memory_bytes",
+)
+
+
+def write_json(path: Path, results: Iterable[RunResult]) -> None:
+    """A list of results, each as in its `result.json`."""
+    atomic.write_text(path, atomic.readable_json([result.as_dict() for result in results]) + "\n")
+
+
+def write_matrix_csv(path: Path, results: Iterable[RunResult]) -> None:
+    """The accuracy matrices in long form: a row for each (run, after task, on task), the tasks counted from 1."""
+    atomic.write_text(path, _csv(MATRIX_COLUMNS, (row for result in results for row in _matrix_rows(result))))
+
+
+def write_summary_csv(path: Path, results: Iterable[RunResult]) -> None:
+    """A row a run, with its scores."""
+    atomic.write_text(path, _csv(SUMMARY_COLUMNS, map(_summary_row, results)))
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula is quoted, so that opening a file runs nothing."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _who(result: RunResult) -> dict[str, object]:
+    members = result.as_dict()
+    return {**{name: members[name] for name in _WHO}, "settings": canonical_json(members["settings"])}
+
+
+def _matrix_rows(result: RunResult) -> Iterator[dict[str, object]]:
+    who = _who(result)
+    for part, matrix in (("test", result.accuracy), ("validation", result.validation_accuracy)):
+        for k, row in enumerate(matrix or (), start=1):
+            for j, accuracy in enumerate(row, start=1):
+                if accuracy is not None:
+                    yield {**who, "part": part, "after_task": k, "on_task": j, "accuracy": accuracy}
+
+
+def _summary_row(result: RunResult) -> dict[str, object]:
+    members = {**result.as_dict(), "final_accuracy": result.final_accuracy}
+    return {**{name: members[name] for name in SUMMARY_COLUMNS}, **_who(result)}

@@ -1,0 +1,130 @@
+"""What happens in a run, as plain facts, and who is told."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, final
+
+import numpy as np
+import torch
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run starts, or goes on after an interruption."""
+
+    label: str
+    """The run in words, such as `split-mnist fopng seed 0`."""
+    tasks: int
+    steps: int
+    """How many steps the whole run has."""
+    done: int
+    """How many of them an earlier process has done."""
+    facts: Mapping[str, object]
+    """The configuration."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A task starts; tasks and epochs count from 0."""
+
+    task: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """An epoch of a task starts."""
+
+    task: int
+    epoch: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A step was taken. What costs time to know is measured only when an observer asks."""
+
+    task: int
+    epoch: int
+    step: int
+    """How many steps of the run are done, this one among them."""
+    measure: Callable[[], Mapping[str, float]]
+    """Loss, removed fraction and what else the method can tell about this step. Not for every step: it waits."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TaskEnded:
+    """A task was learnt, and the method has kept what it keeps of it."""
+
+    task: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The accuracies after a task."""
+
+    task: int
+    part: Literal["test", "validation"]
+    accuracies: tuple[float | None, ...]
+    average: float
+    """The mean over the tasks seen."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run ended, in whatever way; always the last event."""
+
+    outcome: Literal["finished", "diverged", "interrupted", "failed"]
+    seconds: float
+
+
+Event = RunStarted | TaskStarted | EpochStarted | StepDone | TaskEnded | Evaluated | RunEnded
+
+
+class Observer(Protocol):
+    """Anything that can be told what happens."""
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event. Events are passed over by those they do not concern."""
+
+
+@final
+class Audience:
+    """The observers of a run. Random numbers that they draw are not missing in the run."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def tell(self, event: Event) -> None:
+        """Tell everybody."""
+        for observer in self._observers:
+            # Our own observers draw nothing; keeping the random states for strangers costs about 0.1 ms an event.
+            if type(observer).__module__.startswith(__package__):
+                observer.observe(event)
+            else:
+                with _random_states_kept():
+                    observer.observe(event)
+
+
+@contextlib.contextmanager
+def _random_states_kept() -> Iterator[None]:
+    # Looked at first: a process that has not used CUDA must not start to because somebody watches.
+    on_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002  # the global state is the point
+    cuda = torch.cuda.get_rng_state() if on_cuda else None
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])  # noqa: NPY002
+        torch.set_rng_state(kept[2])
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda)

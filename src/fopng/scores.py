@@ -1,0 +1,188 @@
+"""What is computed from the accuracy matrix alone, and the intervals over seeds.
+
+Row `k` of the matrix holds the accuracies after task `k`, one a task. Entries that were not measured are NaN or None,
+or left out at a row's end. A run is unfinished while it has fewer rows than tasks. A score that needs an entry that is
+not there is NaN, so that nothing is averaged over less than it says.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Accuracies = Sequence[float | None]
+Matrix = Sequence[Accuracies]
+Floats = NDArray[np.float64]
+
+
+def as_matrix(accuracy: Matrix) -> Floats:
+    """The rows as one array `[rows, tasks]`, NaN where nothing was measured.
+
+    >>> as_matrix([[0.9], [0.8, 0.7]])
+    array([[0.9, nan],
+           [0.8, 0.7]])
+    """
+    tasks = max([len(accuracy), *map(len, accuracy)])
+    matrix = np.full((len(accuracy), tasks), np.nan)
+    for k, row in enumerate(accuracy):
+        matrix[k, : len(row)] = _as_row(row)
+    return matrix
+
+
+def average_accuracies(accuracy: Matrix) -> list[float]:
+    """`A_1 .. A_k`: after each task, the mean accuracy over the tasks seen.
+
+    >>> average_accuracies([[1.0], [0.5, 0.9]])
+    [1.0, 0.7]
+    """
+    return [float(row[: k + 1].mean()) for k, row in enumerate(as_matrix(accuracy))]
+
+
+def final_average_accuracy(accuracy: Matrix) -> float:
+    """`A_T`, the mean over all tasks after the last one; NaN while tasks are missing."""
+    matrix = as_matrix(accuracy)
+    return float(matrix[-1].mean()) if _finished(matrix) else math.nan
+
+
+def forgetting(accuracy: Matrix) -> float:
+    """Chaudhry et al. (2018): how far each task but the last fell from its best, `max_{j<=l<T} a_lj - a_Tj`, averaged.
+
+    The maximum starts at the task itself, so that measuring tasks before they are learnt (for forward transfer) does
+    not change the number. NaN for a single task and for an unfinished run.
+    """
+    matrix = as_matrix(accuracy)
+    if not _finished(matrix) or len(matrix) < 2:
+        return math.nan
+    last = len(matrix) - 1
+    return float(np.mean([matrix[j:last, j].max() - matrix[last, j] for j in range(last)]))
+
+
+def backward_transfer(accuracy: Matrix) -> float:
+    """Lopez-Paz and Ranzato (2017): what later tasks did to earlier ones, the mean of `a_Tj - a_jj` over `j < T`."""
+    matrix = as_matrix(accuracy)
+    if not _finished(matrix) or len(matrix) < 2:
+        return math.nan
+    return float((matrix[-1] - matrix.diagonal())[:-1].mean())
+
+
+def forward_transfer(accuracy: Matrix, initial: Accuracies | None) -> float:
+    """What earlier tasks did for later ones before they were learnt, the mean of `a_{j-1,j} - b_j` over `j > 1`.
+
+    Args:
+        accuracy: the matrix, with the entries right of its diagonal.
+        initial: `b`, the accuracies of the model at its random initialisation; None when they were not measured.
+    """
+    matrix = as_matrix(accuracy)
+    if initial is None or not _finished(matrix) or len(matrix) < 2:
+        return math.nan
+    return float((matrix.diagonal(offset=1) - _reference(initial, matrix, "initial")[1:]).mean())
+
+
+def learning_accuracy(accuracy: Matrix) -> float:
+    """How well each task was known when it had just been learnt: the mean of `a_jj`."""
+    matrix = as_matrix(accuracy)
+    return float(matrix.diagonal().mean()) if _finished(matrix) else math.nan
+
+
+def intransigence(accuracy: Matrix, joint: Accuracies | None) -> float:
+    """Chaudhry et al. (2018): how far each task, when just learnt, is below joint training: mean `a*_j - a_jj`.
+
+    Args:
+        accuracy: the matrix.
+        joint: `a*`, one accuracy a task, of a model trained on all tasks together; None when none was run.
+    """
+    matrix = as_matrix(accuracy)
+    if joint is None or not _finished(matrix):
+        return math.nan
+    return float((_reference(joint, matrix, "joint") - matrix.diagonal()).mean())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean over seeds and how sure it is: `mean +- half_width(confidence)`, Student's t."""
+
+    mean: float
+    deviation: float
+    """The sample's standard deviation (over n - 1); NaN for fewer than two values."""
+    count: int
+    """How many values there were."""
+    missing: int
+    """How many were asked for and not there (NaN or None): never dropped in silence."""
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> "Estimate":
+        """The estimate from one value a seed.
+
+        >>> Estimate.of([0.75, 0.75, None])
+        Estimate(mean=0.75, deviation=0.0, count=2, missing=1)
+        """
+        there = [value for value in values if value is not None and not math.isnan(value)]
+        mean = math.fsum(there) / len(there) if there else math.nan
+        squares = math.fsum((value - mean) ** 2 for value in there)
+        deviation = math.sqrt(squares / (len(there) - 1)) if len(there) > 1 else math.nan
+        return cls(mean, deviation, len(there), len(values) - len(there))
+
+    def half_width(self, confidence: float) -> float:
+        """Half the width of the interval that holds the true mean with this confidence; NaN for one seed."""
+        if self.count < 2:
+            return math.nan
+        return student_t(confidence, self.count - 1) * self.deviation / math.sqrt(self.count)
+
+
+def paired_difference(first: Mapping[int, float | None], second: Mapping[int, float | None]) -> Estimate:
+    """`first - second` seed by seed; a seed that only one of them has counts as missing.
+
+    >>> paired_difference({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.6, 2: 0.5}).count
+    2
+    """
+    return Estimate.of([_difference(first.get(seed), second.get(seed)) for seed in sorted({*first, *second})])
+
+
+def student_t(confidence: float, degrees: int) -> float:
+    """The `t` for which `P(|T| <= t) = confidence`, with this many degrees of freedom.
+
+    >>> round(student_t(0.95, 4), 4)
+    2.7764
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"Expected a confidence between 0 and 1, got {confidence}. Write 95 % as 0.95.")
+    if degrees < 1:
+        raise ValueError(f"Expected at least one degree of freedom, got {degrees}. Use two seeds or more.")
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _within(middle, degrees) < confidence else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _within(angle: float, degrees: int) -> float:
+    """`P(|T| <= sqrt(degrees) tan(angle))`: the finite series in the angle (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    odd = degrees % 2
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = total = 0.0 if degrees == 1 else (cosine if odd else 1.0)
+    for k in range(2 + odd, degrees - 1, 2):
+        term *= cosine * cosine * (k - 1) / k
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def _finished(matrix: Floats) -> bool:
+    return len(matrix) > 0 and matrix.shape[0] == matrix.shape[1]
+
+
+def _reference(values: Accuracies, matrix: Floats, name: str) -> Floats:
+    if len(values) != matrix.shape[1]:
+        raise ValueError(
+            f"Expected one {name} accuracy for each of {matrix.shape[1]} tasks, got {len(values)}. "
+            "Measure the reference on the same tasks."
+        )
+    return _as_row(values)
+
+
+def _as_row(values: Accuracies) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _difference(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second

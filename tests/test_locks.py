@@ -1,0 +1,136 @@
+"""Two processes never both hold a run; a dead one never does."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from faults import kill_after, rest, start
+from fopng import locks
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fopng import locks
+with getattr(locks, sys.argv[2])(Path(sys.argv[1])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+KINDS = ["hold_file_lock", "hold_exclusive_file"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def hold(kind):
+    return getattr(locks, kind)
+
+
+def test_the_loser_is_told_who_holds_it_and_gets_it_when_that_one_ends(tmp_path, kind, hold):
+    path = tmp_path / "lock"
+    process = start(HOLD, str(path), kind)
+    with (
+        pytest.raises(locks.HeldError, match=rf"Expected {tmp_path} to be free, .* process {process.pid} on"),
+        hold(path),
+    ):
+        pass
+    rest(process)
+    with hold(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_dies_with_its_process(tmp_path, kind, hold):
+    path = tmp_path / "lock"
+    kill_after(start(HOLD, str(path), kind), 0)
+    assert path.exists()
+    with hold(path):
+        pass
+
+
+def test_one_process_does_not_hold_it_twice(tmp_path, hold):
+    path = tmp_path / "lock"
+    with hold(path), pytest.raises(locks.HeldError, match=f"process {os.getpid()} on"), hold(path):
+        pass
+    with hold(path):
+        pass
+
+
+def test_an_error_inside_lets_go(tmp_path, hold):
+    path = tmp_path / "lock"
+    with pytest.raises(ZeroDivisionError), hold(path):
+        raise ZeroDivisionError
+    with hold(path):
+        pass
+
+
+CONTEND = """
+import sys, time
+from pathlib import Path
+from fopng import locks
+path = Path(sys.argv[1])
+print("ready", flush=True)
+end = time.monotonic() + 0.5
+while time.monotonic() < end:
+    try:
+        with getattr(locks, sys.argv[2])(path):
+            inside = path.with_name("inside")
+            inside.mkdir()
+            inside.rmdir()
+    except locks.HeldError:
+        pass
+"""
+
+
+def test_processes_that_contend_are_never_inside_together(tmp_path, kind):
+    contenders = [start(CONTEND, str(tmp_path / "lock"), kind) for _ in range(3)]
+    assert [(rest(contender), contender.returncode) for contender in contenders] == [("", 0)] * 3
+
+
+def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path):
+    script = """
+import os, sys, time
+from pathlib import Path
+from fopng import locks
+with locks.hold(Path(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.2)
+        print(f"ready\\n{os.getpid()}", flush=True)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(60)
+"""
+    process = start(script, str(tmp_path / "lock"))
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    try:
+        assert locks.is_alive(child)
+        with locks.hold(tmp_path / "lock"):
+            pass
+    finally:
+        os.kill(child, 9)
+        rest(process)
+
+
+def test_a_dead_process_is_not_alive():
+    process = multiprocessing.get_context("spawn").Process()
+    assert locks.is_alive(os.getpid())
+    process.start()
+    process.join()
+    assert not locks.is_alive(process.pid)
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"{}", b'{"process": 1, "host": "elsewhere"}'])
+def test_a_lock_file_that_cannot_be_judged_counts_as_held(tmp_path, content):
+    path = tmp_path / "lock"
+    path.write_bytes(content)
+    with pytest.raises(locks.HeldError, match="if it is gone, delete"), locks.hold_exclusive_file(path):
+        pass
+    with locks.hold_file_lock(path):
+        pass

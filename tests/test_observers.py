@@ -1,0 +1,246 @@
+"""Observers see what happens, say it well, and change nothing."""
+
+import dataclasses
+import io
+import json
+import random
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from faults import LIMIT_FILE_SIZE, cut_short, rest, start
+from fopng import observers
+from fopng.observers import (
+    Audience,
+    EpochStarted,
+    Evaluated,
+    JsonLog,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TaskEnded,
+    TaskStarted,
+)
+
+STARTED = RunStarted("split-mnist [b]fopng[/b] seed 0", 2, 20, 0, {"seed": 0, "settings": {"lr": 1e-3}})
+
+
+def events(started=STARTED, outcome="finished"):
+    yield started
+    per_task = started.steps // started.tasks
+    for task in range(started.tasks):
+        yield TaskStarted(task)
+        yield EpochStarted(task, 0)
+        for step in range(per_task):
+            yield StepDone(task, 0, task * per_task + step + 1, lambda: {"loss": 0.5, "removed_fraction": float("nan")})
+        yield TaskEnded(task, 1.0)
+        yield Evaluated(task, "test", (0.9, 0.8 if task else None), 0.85)
+    yield RunEnded(outcome, 3.0)
+
+
+class Clock:
+    """A clock that moves on at every look."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_an_observer_that_draws_random_numbers_changes_none_of_the_runs():
+    class Gambler:
+        def observe(self, event):
+            draw()
+
+    def seed():
+        torch.manual_seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        random.seed(1)
+
+    def draw():
+        return torch.rand(2).tolist(), np.random.rand(), random.random()  # noqa: NPY002
+
+    seed()
+    expected = draw()
+    seed()
+    for event in events():
+        Audience([Gambler()]).tell(event)
+    assert draw() == expected
+
+
+def test_events_cannot_be_changed():
+    for event in events():
+        with pytest.raises(AttributeError):
+            setattr(event, dataclasses.fields(event)[0].name, 3)
+
+
+def test_everybody_is_told_in_order():
+    class Recorder:
+        def __init__(self):
+            self.seen = []
+
+        def observe(self, event):
+            self.seen.append(event)
+
+    first, second = Recorder(), Recorder()
+    audience = Audience(iter([first, second]))
+    told = list(events())
+    for event in told:
+        audience.tell(event)
+    assert first.seen == second.seen == told
+
+
+def logged(path):
+    return list(observers.read_log(path))
+
+
+def test_the_log_has_a_line_an_event_and_one_step_in_so_many(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = JsonLog(path, every=5)
+    for event in events():
+        log.observe(event)
+    lines = logged(path)
+    assert [line["step"] for line in lines if line["event"] == "step"] == [5, 10, 15, 20]
+    assert lines[0]["facts"] == {"seed": 0, "settings": {"lr": 1e-3}}
+    assert next(line for line in lines if line["event"] == "step")["removed_fraction"] == "nan"
+    assert [line["accuracies"] for line in lines if line["event"] == "evaluated"] == [[0.9, None], [0.9, 0.8]]
+    assert lines[-1]["outcome"] == "finished"
+
+
+def test_measuring_is_left_alone_where_nobody_asks(tmp_path):
+    def measure():
+        raise AssertionError
+
+    JsonLog(tmp_path / "log", every=7).observe(StepDone(0, 0, 6, measure))
+    observers.ProgressLines(Console(file=io.StringIO()), runs=1).observe(StepDone(0, 0, 7, measure))
+
+
+def test_a_log_cut_short_anywhere_goes_on_with_whole_lines(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = JsonLog(path, every=5)
+    log.observe(TaskStarted(0))
+    log.observe(TaskStarted(1))
+    for content in cut_short(path.read_bytes()):
+        path.write_bytes(content)
+        whole = len(logged(path))
+        JsonLog(path, every=5).observe(STARTED)
+        assert [line["event"] for line in logged(path)] == ["task started"] * whole + ["run started"]
+
+
+def test_a_log_on_a_full_disk_is_a_clear_error(tmp_path):
+    script = (
+        LIMIT_FILE_SIZE
+        + """
+import sys
+from pathlib import Path
+from fopng.atomic import WriteError
+from fopng.observers import JsonLog, TaskStarted
+print("ready", flush=True)
+limit(100)
+try:
+    while True:
+        JsonLog(Path(sys.argv[1]), every=1).observe(TaskStarted(0))
+except WriteError as error:
+    print(error)
+"""
+    )
+    output = rest(start(script, str(tmp_path / "log.jsonl")))
+    assert "log.jsonl, got: File too large" in output
+    assert logged(tmp_path / "log.jsonl")
+
+
+def test_logging_no_step_in_zero():
+    with pytest.raises(ValueError, match="got every=0"):
+        JsonLog(None, every=0)
+
+
+def lines(step, started=STARTED, runs=1, outcome="finished"):
+    file = io.StringIO()
+    observer = observers.ProgressLines(Console(file=file, width=40), runs=runs, clock=Clock(step))
+    for _ in range(runs):
+        for event in events(started, outcome):
+            observer.observe(event)
+    return file.getvalue().splitlines()
+
+
+def test_plain_lines_come_every_few_seconds_and_say_the_time_left():
+    written = lines(step=1.0)
+    assert 3 <= len(written) <= 30 / 5 + 1
+    assert written[1].startswith("split-mnist [b]fopng[/b] seed 0: task 1/2, ")
+    assert written[1].endswith(" left")
+    assert written[-1] == "split-mnist [b]fopng[/b] seed 0: task 2/2, accuracy 85.0 %, finished after 0:03"
+
+
+def test_a_quick_run_writes_one_line():
+    assert len(lines(step=0.001)) == 1
+    assert [line[:10] for line in lines(step=0.001, runs=3)] == ["run 1/3, s", "run 2/3, s", "run 3/3, s"]
+
+
+def test_the_time_left_counts_only_the_steps_of_this_process():
+    resumed = RunStarted("run", 2, 20, 10, {})
+    observer = observers.ProgressLines(Console(file=(file := io.StringIO())), runs=1, clock=Clock(0.0))
+    observer._clock.now = 0.0
+    observer.observe(resumed)
+    observer._clock.now = 10.0
+    observer.observe(StepDone(1, 0, 15, dict))
+    assert "75 %, 0:10 left" in file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_bar_fits_the_terminal_and_shows_names_as_they_are(width):
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=width, color_system=None)
+    bar = observers.ProgressBar(console, runs=2, clock=Clock(1.0))
+    for _ in range(2):
+        for event in events():
+            bar.observe(event)
+    shown = file.getvalue()
+    assert "[b]fopng[/b]" in shown
+    assert "run 2/2" in shown or width < 80
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert max(map(len, re.split(r"[\r\n]", plain))) <= width
+
+
+def test_the_bar_stops_when_the_run_is_interrupted():
+    console = Console(file=io.StringIO(), force_terminal=True)
+    bar = observers.ProgressBar(console, runs=5)
+    for event in events(outcome="interrupted"):
+        bar.observe(event)
+    assert bar._bars.finished is False
+    assert not bar._bars.live.is_started
+
+
+def test_a_bar_on_a_terminal_and_lines_elsewhere():
+    assert isinstance(observers.progress(Console(force_terminal=True), runs=1), observers.ProgressBar)
+    assert isinstance(observers.progress(Console(file=io.StringIO()), runs=1), observers.ProgressLines)
+
+
+def test_tensorboard_gets_the_scalars(tmp_path):
+    board = observers.TensorBoard(tmp_path, every=10)
+    for event in events():
+        board.observe(event)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [(scalar.step, scalar.value) for scalar in found.Scalars("step/loss")] == [(10, 0.5), (20, 0.5)]
+    assert [scalar.step for scalar in found.Scalars("test/average")] == [10, 20]
+    assert [scalar.step for scalar in found.Scalars("test/task 2")] == [20]
+
+
+def test_without_the_package_tensorboard_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fopng\[tensorboard\]'"):
+        observers.TensorBoard(tmp_path, every=1)
+
+
+def test_what_is_heavy_is_imported_only_when_asked():
+    script = "import json, sys, fopng.observers, fopng.store, fopng.report; print(json.dumps(list(sys.modules)))"
+    loaded = json.loads(subprocess.check_output([sys.executable, "-c", script], text=True))
+    assert not {"tensorboard", "matplotlib", "jinja2", "torch.utils.tensorboard"} & set(loaded)

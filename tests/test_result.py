@@ -1,0 +1,94 @@
+"""A result reads back as it was written, and says what is wrong with it when it cannot."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults import cut_short, flipped
+from fopng.result import DamagedFileError, RunResult, read_result, result_text
+from sample_runs import config, result
+
+rows = st.lists(st.none() | st.floats(0, 1), max_size=4)
+
+
+@given(st.lists(rows, max_size=4), rows)
+def test_a_result_survives_its_file(accuracy, removed):
+    there = result(accuracy, removed=removed)
+    assert RunResult.from_dict(json.loads(result_text(there))) == there
+
+
+def test_the_members_that_the_command_line_promises():
+    members = result().as_dict()
+    promised = ["benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed", "accuracy"]
+    promised += ["average_accuracy", "forgetting", "removed_fraction", "seconds"]
+    assert set(promised) <= set(members)
+    assert members["accuracy"] == [[0.9, None], [0.8, 0.95]]
+    assert members["average_accuracy"] == pytest.approx([0.9, 0.875])
+    assert members["forgetting"] == pytest.approx(0.1)
+    assert (members["removed_fraction"], members["seconds"]) == (0.1, 4.5)
+
+
+def test_scores_that_are_not_defined_are_null():
+    members = json.loads(result_text(result([[0.9, 0.5]])))
+    assert members["forgetting"] is None
+    assert members["forward_transfer"] is None
+    assert result([[float("nan")]]).accuracy == ((None,),)
+
+
+def test_a_method_without_a_projection_removed_nothing_that_was_measured():
+    assert result(removed=(None, None)).removed_fraction is None
+    assert result(removed=(None, 0.2, 0.4)).removed_fraction == pytest.approx(0.3)
+
+
+def test_a_row_of_the_matrix_is_a_line_in_the_file():
+    assert "    [0.9, null],\n    [0.8, 0.95]\n" in result_text(result())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"accuracy": [1]}, "Expected a list of numbers in accuracy, got 1"),
+        ({"accuracy": [["x"]]}, "Expected a number or None in accuracy, got 'x'"),
+        ({"accuracy": [[True]]}, "got True"),
+        ({"seconds_by_phase": {"train": "long"}}, "seconds_by_phase, got 'long'"),
+        ({"environment": 3}, "int"),
+        ({"status": "fine"}, "Expected a status among"),
+        ({"config": {}}, "Expected the members"),
+        ({"config": 3}, "Expected a mapping for config"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path, change, message):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**result().as_dict(), **change}))
+    with pytest.raises(DamagedFileError, match=message):
+        read_result(path)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}", "\xff", "[" * 100_000, '{"a":'])
+def test_rubbish_is_a_damaged_file(tmp_path, text):
+    path = tmp_path / "result.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(DamagedFileError, match=r"Expected the result of a run in .* Delete it and run it again"):
+        read_result(path)
+
+
+def test_cut_short_anywhere_it_is_damaged_and_flipped_anywhere_it_never_crashes(tmp_path):
+    path = tmp_path / "result.json"
+    content = result_text(result()).rstrip().encode()
+    for damaged in cut_short(content):
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFileError):
+            read_result(path)
+    for damaged in flipped(content, 500):
+        path.write_bytes(damaged)
+        try:
+            read_result(path)
+        except DamagedFileError:
+            continue
+
+
+def test_the_result_is_of_its_configuration():
+    assert result(seed=7).config == config(seed=7)
+    assert result(seed=7).as_dict()["key"] == config(seed=7).key

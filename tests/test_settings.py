@@ -1,0 +1,162 @@
+"""Settings as people write them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fopng.settings import check_settings, parse_assignments, read_settings_file, settings_of, unknown
+
+
+@dataclass(frozen=True)
+class Options:
+    lr: float
+    count: int = 80
+    samples: int | None = None
+    nesterov: bool = False
+    form: Literal["printed", "orthogonal"] = "printed"
+    note: str = ""
+    gram: float | Literal["auto"] | None = None
+    predict: Callable[[], int] | None = None
+
+
+class Method:
+    def __init__(
+        self, model: Callable[[], int], lr: float, *, damping: float = 1e-3, labels: str | None = None
+    ) -> None:
+        pass
+
+
+def function(lr: float, *, samples: int | None = None) -> None:
+    pass
+
+
+SETTINGS = settings_of(Options)
+
+
+def test_what_can_be_set_is_read_from_dataclasses_classes_and_functions():
+    assert list(SETTINGS) == ["lr", "count", "samples", "nesterov", "form", "note", "gram"]
+    assert list(settings_of(Method)) == ["lr", "damping", "labels"]
+    assert list(settings_of(function)) == ["lr", "samples"]
+    assert SETTINGS["lr"].required
+    assert not SETTINGS["count"].required
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("lr=1e-3", 0.001),
+        ("lr = 1", 1.0),
+        ("count=1e3", 1000),
+        ("count=9007199254740993", 9007199254740993),
+        ("count=-5", -5),
+        ("samples=none", None),
+        ("samples=None", None),
+        ("samples=full", None),
+        ("samples=16", 16),
+        ("nesterov=true", True),
+        ("nesterov=No", False),
+        ("nesterov=1", True),
+        ("form=orthogonal", "orthogonal"),
+        ("note=a=b", "a=b"),
+        ("note=none", "none"),
+        ("gram=auto", "auto"),
+        ("gram=1e-8", 1e-8),
+        ("gram=none", None),
+    ],
+)
+def test_values_take_the_type_of_their_setting(assignment, value):
+    [found] = parse_assignments([assignment], SETTINGS, "fopng").values()
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("lr", "Expected name=value, got 'lr'. Write, for example, lr=1e-3."),
+        ("=1", "Expected name=value, got '=1'"),
+        ("coutn=1", "Expected a setting of fopng, got 'coutn'. Did you mean 'count'? There are: count, form,"),
+        ("xyzzy=1", "Expected a setting of fopng, got 'xyzzy'. There are: count"),
+        ("lr=fast", "Expected a number for lr, got 'fast'. Write lr=VALUE"),
+        ("lr=nan", "Expected a number for lr, got 'nan'"),
+        ("lr=1e999", "Expected a number for lr, got '1e999'"),
+        ("lr=none", "Expected a number for lr, got 'none'"),
+        ("count=1.5", "Expected a whole number for count, got '1.5'"),
+        ("samples=many", "Expected a whole number or none for samples, got 'many'"),
+        ("nesterov=maybe", "Expected true or false for nesterov"),
+        ("form=printd", "Expected 'printed' or 'orthogonal' for form, got 'printd'. Did you mean 'printed'?"),
+        ("lr=" + "9" * 5000, "Expected a number for lr, got '999"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(assignment, message):
+    with pytest.raises(ValueError) as caught:
+        parse_assignments([assignment], SETTINGS, "fopng")
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_setting_given_twice_is_refused():
+    with pytest.raises(ValueError, match="Expected lr once, got it twice"):
+        parse_assignments(["lr=1", "lr=2"], SETTINGS, "fopng")
+
+
+def complaint(assignment):
+    try:
+        parse_assignments([assignment], SETTINGS, "fopng")
+    except ValueError as error:
+        return str(error)
+    return "Expected nothing else."
+
+
+@given(st.text())
+def test_any_text_is_a_value_or_an_error_of_one_line(text):
+    for assignment in [text, *(f"{name}={text}" for name in SETTINGS)]:
+        assert complaint(assignment).startswith("Expected")
+        assert "\n" not in complaint(assignment)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**100), 2**100))
+def test_numbers_are_read_exactly(number, whole):
+    found = parse_assignments([f"lr={number!r}", f"count={whole}"], SETTINGS, "fopng")
+    assert found == {"lr": number, "count": whole}
+
+
+@pytest.mark.parametrize(
+    "written", [{"lr": True}, {"count": 1.5}, {"form": 3}, {"lr": [1]}, {"note": 1}, {"nesterov": 1}]
+)
+def test_values_of_a_wrong_type_from_a_file_are_refused(written):
+    with pytest.raises(ValueError, match="Expected"):
+        check_settings(written, SETTINGS, "fopng")
+
+
+def test_a_file_sets_for_all_and_for_one(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text('lr = 1e-3\n[fopng]\nlr = 1\nsamples = "full"\n')
+    methods = ["fopng", "sgd"]
+    assert read_settings_file(path, "sgd", methods) == {"lr": 1e-3}
+    assert check_settings(read_settings_file(path, "fopng", methods), SETTINGS, "fopng") == {"lr": 1.0, "samples": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"lr = ", "Expected TOML in"),
+        (b"\xff", "Expected TOML in"),
+        (b"[fopgn]\nlr = 1", "Expected a table named after a method, got 'fopgn'. Did you mean 'fopng'"),
+        (None, "Expected a TOML file of settings, got"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(tmp_path, content, message):
+    path = tmp_path / "settings.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        read_settings_file(path, "sgd", ["fopng", "sgd"])
+    assert message in str(caught.value)
+
+
+def test_nothing_known_is_said_too():
+    assert unknown("a run", "x", []) == "Expected a run, got 'x'. There are: none."
