@@ -61,7 +61,9 @@ def locked(name: str) -> Iterator[None]:
 def open_arrays(name: str, contents: Contents) -> Arrays | None:
     """The decoded arrays, memory-mapped read-only, or None unless all four are there in their right shapes."""
     try:
-        arrays: Arrays = {part: np.load(arrays_folder(name) / f"{part}.npy", mmap_mode="r") for part in PARTS}
+        files = {part: arrays_folder(name) / f"{part}.npy" for part in PARTS}
+        # A plain array over the mapped memory: np.memmap itself makes every batch dearer.
+        arrays: Arrays = {part: np.asarray(np.load(file, mmap_mode="r")) for part, file in files.items()}
     except (OSError, ValueError, EOFError):
         return None
     right = all(arrays[part].shape == contents.shape(part) and arrays[part].dtype == np.uint8 for part in PARTS)
@@ -96,7 +98,7 @@ def remove_downloads(name: str) -> None:
 def warn_unwritable(error: OSError) -> None:
     """Say that arrays cannot be kept: loading works, but decodes again every time."""
     warnings.warn(
-        f"Expected a cache folder that can be written, got: {error}. Set FOPNG_CACHE to one, or every load decodes again.",
+        f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
         stacklevel=3,
     )
 

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from fopng.data.contents import Arrays, ByteArray, Contents
-from fopng.data.errors import BadFile, DataError
+from fopng.data.errors import BadFileError, DataError
 from fopng.data.formats import Format
 from fopng.data.pickles import Plain, read_pickle
 
@@ -44,7 +44,9 @@ class CifarBinary(Format):
     def _records(self, data: bytes, contents: Contents, file: str) -> tuple[ByteArray, ByteArray]:
         record = self.label_bytes + contents.pixels
         if len(data) == 0 or len(data) % record:
-            raise BadFile(file, f"Expected records of {record:,} bytes, got {len(data):,} bytes in all. Get it again.")
+            raise BadFileError(
+                file, f"Expected records of {record:,} bytes, got {len(data):,} bytes in all. Get it again."
+            )
         rows = np.frombuffer(data, np.uint8).reshape(-1, record)
         return rows[:, self.label_bytes :], _labels(rows[:, self.label_bytes - 1], contents, file)
 
@@ -75,9 +77,9 @@ class CifarPickle(Format):
         batch = read_pickle(data, file)
         pixels, labels = _entry(batch, "data", file), _entry(batch, self.labels_key, file)
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != contents.pixels:
-            raise BadFile(file, f"Expected rows of {contents.pixels:,} bytes under 'data', got something else.")
+            raise BadFileError(file, f"Expected rows of {contents.pixels:,} bytes under 'data', got something else.")
         if not isinstance(labels, list) or len(labels) != len(pixels):
-            raise BadFile(file, f"Expected {len(pixels):,} labels under {self.labels_key!r}, got something else.")
+            raise BadFileError(file, f"Expected {len(pixels):,} labels under {self.labels_key!r}, got something else.")
         return pixels, _labels(labels, contents, file)
 
 
@@ -127,24 +129,26 @@ def _join(
 def _entry(batch: Plain, key: str, file: str) -> Plain:
     """One entry of a pickled dictionary; Python 2 wrote its keys as bytes."""
     if not isinstance(batch, dict):
-        raise BadFile(file, f"Expected a dictionary with {key!r}, got {type(batch).__name__}.")
+        raise BadFileError(file, f"Expected a dictionary with {key!r}, got {type(batch).__name__}.")
     for name in (key, key.encode()):
         if name in batch:
             return batch[name]
-    raise BadFile(file, f"Expected a dictionary with {key!r}, got the keys {sorted(map(str, batch))[:6]}.")
+    raise BadFileError(file, f"Expected a dictionary with {key!r}, got the keys {sorted(map(str, batch))[:6]}.")
 
 
 def _labels(values: object, contents: Contents, file: str) -> ByteArray:
     try:
         labels = np.asarray(values)
     except ValueError as error:  # lists inside the list, of several lengths
-        raise BadFile(file, "Expected a list of labels, got nested lists.") from error
+        raise BadFileError(file, "Expected a list of labels, got nested lists.") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise BadFile(
+        raise BadFileError(
             file, f"Expected a list of whole numbers as labels, got {labels.dtype} of {labels.ndim} dimensions."
         )
     if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < contents.classes:
-        raise BadFile(file, f"Expected labels from 0 to {contents.classes - 1}, got {labels.min()} to {labels.max()}.")
+        raise BadFileError(
+            file, f"Expected labels from 0 to {contents.classes - 1}, got {labels.min()} to {labels.max()}."
+        )
     return labels.astype(np.uint8)
 
 
@@ -152,7 +156,7 @@ def _json(data: bytes, file: str) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadFile(file, f"Expected labels as JSON, got: {error}.") from error
+        raise BadFileError(file, f"Expected labels as JSON, got: {error}.") from error
 
 
 def _sprite(data: bytes, contents: Contents, file: str) -> ByteArray:
@@ -165,8 +169,8 @@ def _sprite(data: bytes, contents: Contents, file: str) -> ByteArray:
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             if image.size[0] != height * width or image.size[1] > contents.train:
-                raise BadFile(file, f"Expected rows of {height * width} pixels, got an image of {image.size}.")
+                raise BadFileError(file, f"Expected rows of {height * width} pixels, got an image of {image.size}.")
             pixels = np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise BadFile(file, f"Expected a whole PNG file, got: {error}.") from error
+        raise BadFileError(file, f"Expected a whole PNG file, got: {error}.") from error
     return np.ascontiguousarray(pixels.reshape(-1, height, width, channels).transpose(0, 3, 1, 2))

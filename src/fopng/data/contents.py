@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fopng.data.errors import BadFile
+from fopng.data.errors import BadFileError
 
 ByteArray: TypeAlias = NDArray[np.uint8]
 Arrays: TypeAlias = dict[str, ByteArray]
@@ -47,15 +47,17 @@ class Contents:
         return (samples, *self.image) if part.endswith("images") else (samples,)
 
     def check(self, arrays: Arrays, origin: str) -> None:
-        """Raise BadFile, naming `origin`, unless every array is the known one."""
+        """Raise BadFileError, naming `origin`, unless every array is the known one."""
         for part in PARTS:
             shape = self.shape(part)
             if arrays[part].shape != shape:
-                raise BadFile(
+                raise BadFileError(
                     origin, f"Expected {part} of shape {shape}, got {arrays[part].shape}. Get the file again."
                 )
             if digest(arrays[part]) != self.digests[part]:
-                raise BadFile(origin, f"Expected the known {part}, got other contents (SHA-256). Get the file again.")
+                raise BadFileError(
+                    origin, f"Expected the known {part}, got other contents (SHA-256). Get the file again."
+                )
 
 
 def digest(array: ByteArray) -> str:

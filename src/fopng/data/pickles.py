@@ -1,6 +1,6 @@
 """A reader of pickles that can build nothing but arrays, bytes, strings, numbers, lists and dictionaries.
 
-Nothing that a file names is imported or called. Opcodes are checked before the first one runs, and the three names that a
+Nothing that a file names is imported or called. Opcodes are checked before the first one runs, and the names that a
 pickled NumPy array needs are answered with stand-ins of our own.
 """
 
@@ -15,21 +15,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fopng.data.contents import ByteArray
-from fopng.data.errors import BadFile
+from fopng.data.errors import BadFileError
 
 Plain: TypeAlias = (
-    "ByteArray | bytes | str | int | float | bool | None | list[Plain] | tuple[Plain, ...] | dict[Any, Plain]"
+    "ByteArray | bytes | str | int | float | bool | list[Plain] | tuple[Plain, ...] | dict[Any, Plain] | None"
 )
 
-OPCODES = frozenset(
-    """PROTO STOP FRAME MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE
-    INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT
-    STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8
-    UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8
-    EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3
-    EMPTY_DICT DICT SETITEM SETITEMS GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE
-    GLOBAL STACK_GLOBAL REDUCE BUILD""".split()
-)
+OPCODES = """
+PROTO STOP FRAME MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE
+INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT
+STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8
+UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8
+EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3
+EMPTY_DICT DICT SETITEM SETITEMS GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE
+GLOBAL STACK_GLOBAL REDUCE BUILD
+"""
+ALLOWED = frozenset(OPCODES.split())
 MEMO_WRITES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 
 
@@ -87,7 +88,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(data: bytes, file: str) -> Plain:
-    """The plain data in a pickle; BadFile, naming `file`, for anything else.
+    """The plain data in a pickle; BadFileError, naming `file`, for anything else.
 
     >>> read_pickle(pickle.dumps({"labels": [1, 2]}), "batch")
     {'labels': [1, 2]}
@@ -95,16 +96,16 @@ def read_pickle(data: bytes, file: str) -> Plain:
     try:
         _check_opcodes(data)
         return _plain(_Reader(io.BytesIO(data), encoding="bytes").load(), depth=0)
-    except BadFile:
+    except BadFileError:
         raise
     # A damaged pickle can raise nearly anything from inside the unpickler; all of it means the same to the user.
     except Exception as error:
-        raise BadFile(file, f"Expected a pickle of plain arrays, got {error or type(error).__name__}.") from error
+        raise BadFileError(file, f"Expected a pickle of plain arrays, got {error or type(error).__name__}.") from error
 
 
 def _check_opcodes(data: bytes) -> None:
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in OPCODES:
+        if opcode.name not in ALLOWED:
             raise pickle.UnpicklingError(f"the opcode {opcode.name}")
         # The unpickler makes room for every number up to this one, so a damaged byte could ask for all memory.
         if opcode.name in MEMO_WRITES and not 0 <= int(argument or 0) <= len(data):

@@ -12,7 +12,7 @@ from typing import final
 
 from fopng.data.contents import Arrays, Contents
 from fopng.data.download import Report, download
-from fopng.data.errors import BadFile, DataError
+from fopng.data.errors import BadFileError, DataError
 from fopng.data.layouts import Layout
 
 NPM_SECONDS = 900
@@ -38,7 +38,7 @@ class Source(ABC):
             resumed = self.bring(folder, contents, report)
             try:
                 return self._decode(folder, contents)
-            except BadFile:
+            except BadFileError:
                 shutil.rmtree(folder, ignore_errors=True)
                 if not resumed:
                     raise
@@ -47,7 +47,7 @@ class Source(ABC):
     def _decode(self, folder: Path, contents: Contents) -> Arrays:
         for found in self.layout.find(folder, contents):
             return found.decode(contents)
-        raise BadFile(self.label, f"Expected {', '.join(self.layout.file_names(contents))}, got other files.")
+        raise BadFileError(self.label, f"Expected {', '.join(self.layout.file_names(contents))}, got other files.")
 
 
 @final
