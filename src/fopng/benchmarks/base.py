@@ -60,6 +60,10 @@ class ImageBenchmark(Benchmark):
         return self.stream(load(self.dataset, data_dir), seed=seed, validation=validation)
 
     @abstractmethod
+    def task_count(self, classes: int) -> int:
+        """How many tasks a dataset of so many classes makes."""
+
+    @abstractmethod
     def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
         """The stream of tasks over these images."""
 

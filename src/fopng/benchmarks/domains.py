@@ -61,6 +61,10 @@ class Permuted(PixelBenchmark):
         if self.tasks < 1:
             raise ValueError(f"Expected 1 task or more, got {self.tasks}.")
 
+    def task_count(self, classes: int) -> int:
+        """As many as were asked for."""
+        return self.tasks
+
     def pixel_maps(self, height: int, width: int, seed: int) -> Iterator[tuple[str, PixelMap]]:
         """A permutation a task; a longer stream of the same seed begins with the shorter one's."""
         for number in range(self.tasks):
@@ -82,6 +86,10 @@ class Rotated(PixelBenchmark):
     def __post_init__(self) -> None:
         if not self.angles or not np.isfinite(self.angles).all():
             raise ValueError(f"Expected one angle or more in degrees, got {self.angles}.")
+
+    def task_count(self, classes: int) -> int:
+        """One an angle."""
+        return len(self.angles)
 
     def pixel_maps(self, height: int, width: int, seed: int) -> Iterator[tuple[str, PixelMap]]:
         """A rotation an angle; the seed plays no part."""

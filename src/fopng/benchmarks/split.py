@@ -37,6 +37,10 @@ class SplitByClass(ImageBenchmark):
         if self.order and self.shuffled:
             raise ValueError("Expected an order or shuffled classes, got both. Leave one out.")
 
+    def task_count(self, classes: int) -> int:
+        """As many as were asked for, or as the classes fill."""
+        return self.tasks or len(self.order or range(classes)) // self.classes_per_task
+
     def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
         """The groups in the order of their classes."""
         order = self._order(images, check_seed(seed))
@@ -44,7 +48,7 @@ class SplitByClass(ImageBenchmark):
         tasks = tuple(
             make_task(
                 images,
-                f"classes {', '.join(images.class_names[label] for label in group)}",
+                _task_name([images.class_names[label] for label in group]),
                 classes=group,
                 targets=group if self.scenario is Scenario.CLASS else range(len(group)),
                 pixels=None,
@@ -71,3 +75,10 @@ class SplitByClass(ImageBenchmark):
                 f"Choose a number of classes a task that divides {len(order)}, or fewer tasks."
             )
         return order[:needed]
+
+
+def _task_name(class_names: list[str]) -> str:
+    """Every class by name while they are few, else the first and the last."""
+    if len(class_names) > 3:
+        return f"{class_names[0]}, ..., {class_names[-1]}"
+    return ", ".join(class_names)
