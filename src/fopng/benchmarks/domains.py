@@ -77,7 +77,7 @@ class Rotated(PixelBenchmark):
     """Each task turns the images by an angle."""
 
     kind: ClassVar[str] = "rotated"
-    origin: ClassVar[str] = "Lopez-Paz and Ranzato 2017"
+    origin: ClassVar[str] = "Lopez-Paz, Ranzato 2017"
 
     angles: tuple[float, ...] = field(
         default=(0.0, 10.0, 20.0, 30.0, 40.0), metadata=parsed(numbers, "degrees parted by commas")

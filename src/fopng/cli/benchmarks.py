@@ -33,7 +33,7 @@ def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
     if as_json:
         show_json(described)
         return
-    columns = ("benchmark", "tasks", "scenario", "in the paper", "after")
+    columns = ("benchmark", "tasks", "scenario", "paper", "after")
     rows = [
         (each["name"], str(each["tasks"]), each["scenario"], "yes" if each["in_paper"] else "", each["origin"])
         for each in described

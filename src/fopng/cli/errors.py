@@ -39,7 +39,7 @@ def exit_code(run: Callable[..., Any]) -> int:
 def _explain(error: Exception) -> int:
     if isinstance(error, _Usage):
         message = error.format_message()
-        return _say(message, error.exit_code) if message else error.exit_code
+        return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
     from fopng.data.errors import DataError
 
     if isinstance(error, ValueError):  # a value that the user gave: a name, a setting, a seed

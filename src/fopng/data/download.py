@@ -62,7 +62,8 @@ def _receive(url: str, part: Path, name: str, report: Report, timeout: float) ->
             return
         raise DataError(f"{url}: HTTP {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
-        raise DataError(f"{url}: {error.reason}") from error
+        cause = error.reason
+        raise DataError(f"{url}: {(cause.strerror if isinstance(cause, OSError) else None) or cause}") from error
     except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
         raise _CutOffError(f"the connection ended early ({error or type(error).__name__})") from error
 

