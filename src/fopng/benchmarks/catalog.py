@@ -1,0 +1,50 @@
+"""The benchmarks that are known by name."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from fopng.benchmarks.base import Benchmark, ImageBenchmark
+from fopng.benchmarks.domains import Permuted, Rotated
+from fopng.benchmarks.own import OwnStream
+from fopng.benchmarks.split import SplitByClass
+from fopng.benchmarks.stream import Scenario
+from fopng.data.catalog import DATASETS
+
+KINDS: dict[str, type[ImageBenchmark]] = {each.kind: each for each in (Permuted, Rotated, SplitByClass)}
+
+PAPER: dict[str, ImageBenchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Permuted("mnist"),
+        Rotated("mnist"),
+        SplitByClass("mnist"),
+        SplitByClass("cifar10", Scenario.TASK),
+        SplitByClass("cifar100", Scenario.TASK, classes_per_task=10),
+    )
+}
+"""The paper's five, exactly."""
+
+BENCHMARKS: dict[str, ImageBenchmark] = PAPER | {
+    f"{kind}-{dataset}": make(dataset)
+    for dataset in DATASETS
+    for kind, make in KINDS.items()
+    if f"{kind}-{dataset}" not in PAPER
+}
+
+
+def find_benchmark(reference: str) -> Benchmark:
+    """A benchmark by name, by `module:function`, or over a folder of images (`FOLDER`, `rotated-FOLDER`)."""
+    if reference in BENCHMARKS:
+        return BENCHMARKS[reference]
+    kind, _, dataset = reference.partition("-")
+    if kind in KINDS and Path(dataset).expanduser().is_dir():
+        return KINDS[kind](dataset)
+    if Path(reference).expanduser().is_dir():
+        return SplitByClass(reference, Scenario.TASK)
+    if ":" in reference:
+        return OwnStream(reference)
+    near = difflib.get_close_matches(reference, BENCHMARKS, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Run: fopng benchmarks"
+    raise ValueError(f"Expected a benchmark's name, a folder of images or module:function, got {reference!r}. {hint}")

@@ -1,0 +1,75 @@
+"""`fopng benchmarks`: the streams of tasks there are, and their settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fopng.cli.output import JsonOption, show_json, show_table
+
+if TYPE_CHECKING:
+    from fopng.benchmarks import ImageBenchmark
+
+
+def benchmarks(
+    name: Annotated[str | None, typer.Argument(help="One benchmark, to see its settings.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the benchmarks, or the settings of one."""
+    from fopng.benchmarks import BENCHMARKS, ImageBenchmark, find_benchmark
+
+    if name is None:
+        _show_all(list(BENCHMARKS.values()), as_json)
+        return
+    benchmark = find_benchmark(name)
+    if not isinstance(benchmark, ImageBenchmark):
+        raise ValueError(f"Expected a benchmark with settings, got {name!r}, whose settings are its function's own.")
+    _show_settings(benchmark, as_json)
+
+
+def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
+    described = [_describe(benchmark) for benchmark in known]
+    if as_json:
+        show_json(described)
+        return
+    columns = ("benchmark", "tasks", "scenario", "paper", "after")
+    rows = [
+        (each["name"], str(each["tasks"]), each["scenario"], "yes" if each["in_paper"] else "", each["origin"])
+        for each in described
+    ]
+    show_table(columns, rows, right=("tasks",))
+
+
+def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
+    from fopng.benchmarks import PAPER
+    from fopng.data.catalog import DATASETS
+
+    return {
+        "name": benchmark.name,
+        "dataset": benchmark.dataset,
+        "tasks": benchmark.task_count(DATASETS[benchmark.dataset].contents.classes),
+        "scenario": benchmark.scenario.value,
+        "in_paper": benchmark.name in PAPER,
+        "origin": benchmark.origin,
+    }
+
+
+def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
+    from fopng.benchmarks import settable
+
+    values = {name: getattr(benchmark, name) for name in settable(benchmark)}
+    if as_json:
+        show_json({"name": benchmark.name, "settings": values})
+        return
+    rows = [(name, _word(values[name]), each.metadata["help"]) for name, each in settable(benchmark).items()]
+    show_table(("setting", "default", "is"), rows)
+
+
+def _word(value: Any) -> str:
+    """A setting as a user would type it."""
+    if isinstance(value, tuple):
+        return ",".join(f"{each:g}" for each in value) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

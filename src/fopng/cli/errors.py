@@ -1,0 +1,54 @@
+"""The one place where errors become messages: a line or two on stderr, exit code 2 for usage and 1 for failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import typer
+
+USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+@runtime_checkable
+class _Usage(Protocol):
+    """What the command-line library raises for arguments it cannot read."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+def exit_code(run: Callable[..., Any]) -> int:
+    """Run the command line and say how it ended. FOPNG_DEBUG=1 lets an error through, with its traceback."""
+    try:
+        code = run(standalone_mode=False)
+    except typer.Abort:
+        return _say("Stopped.", INTERRUPTED)
+    except KeyboardInterrupt:
+        return _say("Stopped.", INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("FOPNG_DEBUG"):
+            raise
+        return _explain(error)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, _Usage):
+        message = error.format_message()
+        return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
+    from fopng.data.errors import DataError
+
+    if isinstance(error, ValueError):  # a value that the user gave: a name, a setting, a seed
+        return _say(str(error), USAGE)
+    if isinstance(error, (DataError, OSError, ImportError)):
+        return _say(str(error), FAILURE)
+    return _say(f"{type(error).__name__}: {error}\nSet FOPNG_DEBUG=1 to see where it happened.", FAILURE)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"fopng: {message}", file=sys.stderr)  # noqa: T201
+    return code

@@ -1,0 +1,177 @@
+"""Samples that a task trains or is tested on, and the batches they come in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sized
+from functools import cached_property
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fopng.data.pixels import PixelMap, Scaling
+
+Device: TypeAlias = torch.device | str | None
+Batch: TypeAlias = tuple[Tensor, Tensor]
+
+# Batches are cut from chunks of about this many float32 numbers: large enough that a batch costs a slice, small enough
+# that the chunk stays in the processor's cache.
+CHUNK_NUMBERS = 1 << 19
+
+
+class Split(ABC):
+    """Samples in a fixed order: inputs x [n, ...], float32, and targets y [n], int64, made when they are asked for."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> Tensor:
+        """All targets, int64 [n]."""
+
+    @abstractmethod
+    def read(self, rows: Tensor, device: Device = None) -> Batch:
+        """(x, y) of these rows, int64 [b], on a device."""
+
+    @final
+    def tensors(self, device: Device = None) -> Batch:
+        """(x, y) of every sample, on a device."""
+        return self.read(torch.arange(len(self)), device)
+
+    @final
+    def batches(self, size: int, *, generator: torch.Generator | None = None, device: Device = None) -> Batches:
+        """Batches of (x, y): shuffled by a generator, or in order without one."""
+        return Batches(self, size, generator, device)
+
+
+@final
+class Batches:
+    """Batches of a split. Each walk is an epoch, in an order that the generator draws anew; nothing else is random."""
+
+    def __init__(self, split: Split, size: int, generator: torch.Generator | None, device: Device) -> None:
+        if size < 1:
+            raise ValueError(f"Expected a batch size of 1 or more, got {size}.")
+        self.split = split
+        self.size = size
+        self.generator = generator
+        self.device = device
+
+    def __len__(self) -> int:
+        return -(-len(self.split) // self.size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        per_chunk = CHUNK_NUMBERS // max(1, int(np.prod(self.split.input_shape)))
+        batches_per_chunk = max(1, per_chunk // self.size)
+        for rows in torch.split(self._order(), batches_per_chunk * self.size):
+            x, y = self.split.read(rows, self.device)
+            yield from zip(torch.split(x, self.size), torch.split(y, self.size), strict=True)
+
+    def _order(self) -> Tensor:
+        if self.generator is None:
+            return torch.arange(len(self.split))
+        return torch.randperm(len(self.split), generator=self.generator, device=self.generator.device).cpu()
+
+
+@final
+class ArraySplit(Split):
+    """Samples out of an array that may be shared and memory-mapped; only the rows of a batch are ever converted.
+
+    Args:
+        images: raw inputs of all samples, [N, ...].
+        targets: the target of each row, [n].
+        rows: which of the N inputs belong here, [n]; all of them when None.
+        pixels: how the pixels of [n, channels, height, width] images are moved.
+        scaling: how raw values become float32; only converted when None.
+    """
+
+    def __init__(
+        self,
+        images: NDArray[Any],
+        targets: NDArray[np.integer],
+        *,
+        rows: NDArray[np.int64] | None = None,
+        pixels: PixelMap | None = None,
+        scaling: Scaling | None = None,
+    ) -> None:
+        samples = len(images) if rows is None else len(rows)
+        if len(targets) != samples:
+            raise ValueError(f"Expected a target for each of {samples} samples, got {len(targets)}.")
+        self._images = images
+        self._targets = torch.from_numpy(np.array(targets, dtype=np.int64))
+        self._rows = rows
+        self._pixels = pixels
+        self._scaling = scaling
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self._images.shape[1:]
+
+    @property
+    def targets(self) -> Tensor:
+        """All targets, int64 [n]."""
+        return self._targets
+
+    def read(self, rows: Tensor, device: Device = None) -> Batch:
+        """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
+        taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
+        raw = self._images.take(taken, axis=0)
+        if self._pixels is not None:
+            raw = self._pixels(raw)
+        x = torch.from_numpy(raw).to(device)
+        x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
+        return x, self._targets[rows].to(device)
+
+
+@final
+class DatasetSplit(Split):
+    """The samples of any `torch.utils.data.Dataset` that has a length and gives (input, target) pairs."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        if not isinstance(dataset, Sized) or len(dataset) == 0:
+            raise ValueError(f"Expected a dataset with a length and at least one sample, got {type(dataset).__name__}.")
+        self._dataset = dataset
+        self._length = len(dataset)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @cached_property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input, from the first sample."""
+        return tuple(self._sample(0)[0].shape)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """All targets, int64 [n]; the first use reads every sample once."""
+        return torch.stack([self._sample(row)[1] for row in range(len(self))])
+
+    def read(self, rows: Tensor, device: Device = None) -> Batch:
+        """(x, y) of these rows, int64 [b], on a device; each sample is asked of the dataset anew."""
+        inputs, targets = zip(*(self._sample(row) for row in rows.tolist()), strict=True)
+        return torch.stack(inputs).to(device), torch.stack(targets).to(device)
+
+    def _sample(self, row: int) -> Batch:
+        item = self._dataset[row]
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise TypeError(f"Expected (input, target) from the dataset, got {type(item).__name__} for sample {row}.")
+        try:
+            return torch.as_tensor(item[0], dtype=torch.float32), torch.as_tensor(item[1], dtype=torch.int64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            kind = type(item[0]).__name__
+            raise TypeError(
+                f"Expected an input that becomes a tensor, got {kind}. Give the dataset a transform."
+            ) from error

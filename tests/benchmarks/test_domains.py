@@ -1,0 +1,161 @@
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from scipy import ndimage
+
+from fopng.benchmarks import Permuted, Rotated, Scenario
+from fopng.benchmarks.base import random_order
+from fopng.benchmarks.domains import rotation
+from fopng.data import ImageSet
+
+
+def small(classes=3, samples=60, shape=(1, 6, 6)):
+    random = np.random.default_rng(0)
+    images = random.integers(1, 256, (samples, *shape), dtype=np.uint8)
+    labels = np.arange(samples) % classes
+    return ImageSet.from_arrays("small", train=(images, labels), test=(images[:30], labels[:30]))
+
+
+class TestRotation:
+    image = np.random.default_rng(1).integers(1, 256, (28, 28), dtype=np.uint8)
+
+    def turned(self, degrees, image=None):
+        image = self.image if image is None else image
+        return rotation(degrees, *image.shape)(image[None, None])[0, 0]
+
+    @pytest.mark.parametrize("degrees", [0, 10, 20, 30, 40, 90, 180, 270, -15, 37.5, 400])
+    def test_it_is_pillows(self, degrees):
+        pillow = np.asarray(Image.fromarray(self.image).rotate(degrees, Image.Resampling.NEAREST))
+        np.testing.assert_array_equal(self.turned(degrees), pillow)
+
+    @pytest.mark.parametrize("degrees", [10, 20, 30, 40, 75])
+    def test_it_is_scipys(self, degrees):
+        scipys = ndimage.rotate(self.image, degrees, reshape=False, order=0, mode="grid-constant", cval=0)
+        np.testing.assert_array_equal(self.turned(degrees), scipys)
+
+    def test_counter_clockwise(self):
+        image = np.zeros((3, 3), np.uint8)
+        image[0, 2] = 7  # top right goes to top left
+        assert self.turned(90, image)[0, 0] == 7
+
+    @given(st.floats(-720, 720), st.integers(1, 9), st.integers(1, 9))
+    def test_every_pixel_is_an_old_one_or_black(self, degrees, height, width):
+        image = np.arange(1, height * width + 1, dtype=np.uint8).reshape(height, width)
+        assert set(self.turned(degrees, image).ravel()) <= {0, *image.ravel()}
+
+    def test_the_centre_stays(self):
+        image = np.arange(25, dtype=np.uint8).reshape(5, 5)
+        assert all(self.turned(degrees, image)[2, 2] == 12 for degrees in range(0, 360, 7))
+
+
+class TestPermutations:
+    def test_of_seed_and_task_alone(self):
+        stream = Permuted("small", tasks=4)
+        one, two = (stream.stream(small(), seed=7, validation=False) for _ in range(2))
+        for task, again in zip(one, two, strict=True):
+            assert torch.equal(task.train.tensors()[0], again.train.tensors()[0])
+
+    def test_different_between_tasks_and_seeds(self):
+        orders = {tuple(random_order(784, seed, task)) for seed in range(5) for task in range(50)}
+        assert len(orders) == 250
+
+    def test_the_first_task_is_permuted_too(self):
+        images = small()
+        x, _ = Permuted("small").stream(images, seed=0, validation=False)[0].train.tensors()
+        assert not torch.equal(x, images.scaling(torch.from_numpy(images.train.images)))
+
+    def test_train_and_test_are_permuted_alike(self):
+        stream = Permuted("small").stream(small(), seed=3, validation=False)
+        for task in stream:
+            assert torch.equal(task.train.tensors()[0][:30], task.test.tensors()[0])
+
+    def test_a_longer_stream_begins_with_the_shorter(self):
+        short, long = (Permuted("small", tasks=n).stream(small(), seed=1, validation=False) for n in (3, 6))
+        for a, b in zip(short, long.tasks[:3], strict=True):
+            assert torch.equal(a.train.tensors()[0], b.train.tensors()[0])
+
+    def test_every_pixel_is_there_once(self):
+        assert sorted(random_order(784, 12, 3)) == list(range(784))
+
+    def test_the_same_in_every_process_and_for_ever(self):
+        code = "from fopng.benchmarks.base import random_order; print(random_order(784, 5, 2).tolist())"
+        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        mine = str(random_order(784, 5, 2).tolist())
+        assert printed.strip() == mine
+        assert hashlib.sha256(mine.encode()).hexdigest()[:16] == "585b15298e966a12"
+
+    def test_colours_move_together(self):
+        images = small(shape=(3, 4, 4))
+        x, _ = Permuted("small").stream(images, seed=0, validation=False)[0].train.tensors()
+        before = torch.from_numpy(images.train.images).float().div(255)
+        pairs = {tuple(pixel) for pixel in before[0].flatten(1).T.tolist()}
+        after = {tuple(pixel) for pixel in x[0].flatten(1).T.tolist()}
+        np.testing.assert_allclose(sorted(pairs), sorted(after), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [Permuted, Rotated])
+class TestScenarios:
+    def test_domain(self, make):
+        stream = make("small").stream(small(), seed=0, validation=False)
+        assert stream.heads == (3,)
+        assert all(set(task.train.targets.tolist()) == {0, 1, 2} for task in stream)
+
+    def test_task(self, make):
+        stream = make("small", Scenario.TASK).stream(small(), seed=0, validation=False)
+        assert stream.heads == (3,) * 5
+        assert not stream.shared_head
+
+    def test_class(self, make):
+        stream = make("small", Scenario.CLASS).stream(small(), seed=0, validation=False)
+        assert stream.heads == (15,)
+        assert [sorted(set(task.test.targets.tolist())) for task in stream][2] == [6, 7, 8]
+
+    def test_validation_is_the_end_of_each_class_of_train(self, make):
+        images = small()
+        with_it, without = (make("small").stream(images, seed=0, validation=v) for v in (True, False))
+        for held, full in zip(with_it, without, strict=True):
+            assert full.validation is None
+            x, y = full.train.tensors()
+            last = torch.zeros(len(y), dtype=torch.bool)
+            for label in range(3):
+                last[(y == label).nonzero().flatten()[-2:]] = True
+            assert torch.equal(held.validation.tensors()[0], x[last])
+            assert torch.equal(held.train.tensors()[0], x[~last])
+            assert torch.equal(held.test.tensors()[0], full.test.tensors()[0])
+
+
+def test_angles_name_the_tasks():
+    stream = Rotated("small", angles=(0, 22.5)).stream(small(), seed=0, validation=False)
+    assert [task.name for task in stream] == ["0 degrees", "22.5 degrees"]
+
+
+def test_too_few_samples_to_hold_back():
+    with pytest.raises(ValueError, match=r"10 training samples or more of class 0 of small .* got 6"):
+        Rotated("small").stream(small(samples=30, classes=5), seed=0, validation=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Permuted("small", tasks=0), "1 task or more, got 0"),
+        (lambda: Rotated("small", angles=()), "one angle or more"),
+        (lambda: Rotated("small", angles=(float("nan"),)), "one angle or more"),
+        (lambda: Permuted("small").stream(small(), seed=-1, validation=False), "seed of 0 or more, got -1"),
+    ],
+)
+def test_settings_are_checked(make, problem):
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+def test_only_images_can_be_moved_about():
+    flat = np.zeros((20, 9)), np.arange(20) % 2
+    with pytest.raises(ValueError, match=r"Expected images \[channels, height, width\]"):
+        Rotated("x").stream(ImageSet.from_arrays("x", train=flat, test=flat), seed=0, validation=False)

@@ -1,0 +1,196 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+import tiny
+import web
+from fopng.cli import main
+from fopng.data.catalog import DATASETS
+from fopng.data.idx import Idx
+from fopng.data.layouts import FolderLayout
+from fopng.data.sources import Mirror
+
+MADE = tiny.arrays()
+FILES = tiny.zipped(tiny.idx_files(MADE))
+
+
+@pytest.fixture
+def fopng(empty_machine, monkeypatch, capsys):
+    """Run the command line here; returns exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return caught.value.code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def tiny_in_catalog(monkeypatch):
+    with web.serve(FILES) as (site, address):
+        source = Mirror(address, tuple(FILES), FolderLayout(Idx()))
+        monkeypatch.setitem(DATASETS, "tiny", tiny.dataset(MADE, sources=(source,)))
+        site.address = address
+        yield site
+
+
+class TestData:
+    def test_list_says_where_and_what_to_do(self, fopng):
+        code, out, _ = fopng("data", "list")
+        assert code == 0
+        assert "not here; fopng data fetch mnist" in " ".join(out.split())
+        assert "in an installed package" in " ".join(out.split())
+        assert max(map(len, out.splitlines())) <= 80
+
+    def test_list_as_json(self, fopng):
+        code, out, _ = fopng("data", "list", "--json")
+        assert code == 0
+        entries = {entry["name"]: entry for entry in json.loads(out)}
+        assert entries.keys() == DATASETS.keys()
+        assert entries["cifar100"]["state"] == "missing"
+        assert entries["cifar100"]["image"] == [3, 32, 32]
+
+    def test_fetch_then_path_verify_and_list(self, fopng, tiny_in_catalog, tmp_path):
+        code, out, err = fopng("data", "fetch", "tiny")
+        assert code == 0
+        assert tiny_in_catalog.address in out
+        assert "tiny: train-images-idx3-ubyte.gz" in err
+        code, out, _ = fopng("data", "path", "tiny")
+        assert out.strip() == str(tmp_path / "cache" / "arrays" / "tiny")
+        code, out, _ = fopng("data", "verify", "tiny")
+        assert (code, "right" in out) == (0, True)
+        assert json.loads(fopng("data", "fetch", "tiny", "--json")[1])[0]["source"] == "already here"
+        assert json.loads(fopng("data", "path", "tiny", "--json")[1])["name"] == "tiny"
+        entries = json.loads(fopng("data", "list", "--json")[1])
+        assert next(entry for entry in entries if entry["name"] == "tiny")["state"] == "decoded"
+
+    def test_fetch_again_and_from_ones_own_mirror(self, fopng, tiny_in_catalog, monkeypatch):
+        with web.serve(FILES) as (_, own):
+            assert own in fopng("data", "fetch", "tiny", "--mirror", own)[1]
+            assert "already here" in fopng("data", "fetch", "tiny")[1]
+            assert own in fopng("data", "fetch", "tiny", "--mirror", own, "--again")[1]
+
+    def test_a_fetch_that_fails_lists_the_sources(self, fopng, tiny_in_catalog):
+        tiny_in_catalog.status = 503
+        code, out, err = fopng("data", "fetch", "tiny")
+        assert (code, out) == (1, "")
+        assert "HTTP 503" in err
+        assert "train-images-idx3-ubyte" in err
+
+    def test_verify_finds_damage(self, fopng, tiny_in_catalog, tmp_path):
+        fopng("data", "fetch", "tiny")
+        file = tmp_path / "cache" / "arrays" / "tiny" / "test-images.npy"
+        file.write_bytes(tiny.flipped(file.read_bytes(), 200, 1))
+        code, out, err = fopng("data", "verify")
+        assert code == 1
+        assert "wrong" in out
+        assert "--again" in err
+        code, out, _ = fopng("data", "verify", "--json")
+        assert code == 1
+        assert json.loads(out)[0]["problem"]
+
+    def test_verify_and_path_of_what_is_not_here(self, fopng):
+        assert fopng("data", "verify", "mnist")[0] == 1
+        assert fopng("data", "verify")[0] == 0
+        code, _, err = fopng("data", "path", "mnist")
+        assert code == 1
+        assert err.count("\n") == 1
+
+    def test_path_of_the_cache(self, fopng, tmp_path):
+        assert fopng("data", "path")[1].strip() == str(tmp_path / "cache")
+
+    def test_a_data_folder(self, fopng, tiny_in_catalog, tmp_path):
+        tiny.write(tmp_path / "own", FILES)
+        assert fopng("data", "path", "tiny", "--data-dir", str(tmp_path / "own"))[1].strip() == str(tmp_path / "own")
+        assert "found on this machine" in fopng("data", "fetch", "tiny", "--data-dir", str(tmp_path / "own"))[1]
+
+
+class TestBenchmarks:
+    def test_all(self, fopng):
+        code, out, _ = fopng("benchmarks")
+        assert code == 0
+        assert "split-cifar100" in out
+        assert max(map(len, out.splitlines())) <= 80
+        entries = json.loads(fopng("benchmarks", "--json")[1])
+        assert sum(entry["in_paper"] for entry in entries) == 5
+        assert {entry["name"]: entry["tasks"] for entry in entries}["split-cifar100"] == 10
+
+    def test_one(self, fopng):
+        assert "angles" in fopng("benchmarks", "rotated-mnist")[1]
+        settings = json.loads(fopng("benchmarks", "split-mnist", "--json")[1])["settings"]
+        assert settings["scenario"] == "domain"
+
+    def test_ones_own_has_no_settings(self, fopng):
+        code, _, err = fopng("benchmarks", "mine:stream")
+        assert code == 2
+        assert "function's own" in err
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("nothing",),
+            ("data", "nothing"),
+            ("data", "fetch"),
+            ("data", "fetch", "emnist"),
+            ("data", "list", "--nothing"),
+            ("benchmarks", "split-everything"),
+        ],
+    )
+    def test_usage(self, fopng, arguments):
+        code, out, err = fopng(*arguments)
+        assert (code, out) == (2, "")
+        assert 1 <= err.count("\n") <= 2
+        assert err.startswith("fopng: ")
+
+    def test_without_arguments_there_is_help(self, fopng):
+        code, out, err = fopng()
+        assert code == 2
+        assert "benchmarks" in out + err
+
+    def test_an_error_nobody_expected_is_no_traceback_either(self, fopng, monkeypatch):
+        def broken(*_):
+            raise ZeroDivisionError("by zero")
+
+        monkeypatch.setattr("fopng.data.status.status", broken)
+        code, _, err = fopng("data", "list")
+        assert code == 1
+        assert err.splitlines() == ["fopng: ZeroDivisionError: by zero", "Set FOPNG_DEBUG=1 to see where it happened."]
+
+    def test_the_traceback_is_there_for_who_asks(self, fopng, monkeypatch):
+        monkeypatch.setenv("FOPNG_DEBUG", "1")
+        monkeypatch.setattr(sys, "argv", ["fopng", "data", "path", "emnist"])
+        with pytest.raises(ValueError, match="emnist"):
+            main()
+
+    def test_interrupted(self, fopng, monkeypatch):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("fopng.data.status.status", interrupt)
+        assert fopng("data", "list")[0] == 130
+
+
+def test_as_a_module_and_without_torch_for_help():
+    code = (
+        "import sys; sys.argv = ['fopng', 'data', '--help']\ntry:\n  import fopng.__main__\nexcept SystemExit: pass\n"
+    )
+    code += "assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fetch" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["fopng", "fopng.data", "fopng.benchmarks", "fopng.models", "fopng.cli"])
+def test_imports_are_cheap(module):
+    code = f"import sys, {module}; print([m for m in ('mlxtend', 'sklearn', 'PIL', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
