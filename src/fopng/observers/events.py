@@ -117,7 +117,7 @@ class Audience:
 @contextlib.contextmanager
 def _random_states_kept() -> Iterator[None]:
     # Looked at first: a process that has not used CUDA must not start to because somebody watches.
-    on_cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_cuda: bool = torch.cuda.is_initialized()
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002  # the global state is the point
     cuda = torch.cuda.get_rng_state() if on_cuda else None
     try:
