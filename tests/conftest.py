@@ -3,6 +3,8 @@
 import hypothesis
 import torch
 
+from isolation import session_cache, shared_cache  # noqa: F401
+
 hypothesis.settings.register_profile("fopng", deadline=None)
 hypothesis.settings.load_profile("fopng")
 torch.set_num_threads(1)
