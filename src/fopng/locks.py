@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+POLL_SECONDS = 0.05
+
+
 class HeldError(RuntimeError):
     """Somebody else is doing this work."""
 
@@ -21,6 +25,19 @@ class HeldError(RuntimeError):
 def hold(path: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock file `path` while the context lasts; `HeldError` says who has it when somebody does."""
     return hold_exclusive_file(path) if fcntl is None else hold_file_lock(path)
+
+
+@contextlib.contextmanager
+def hold_when_free(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while the context lasts, after waiting for whoever has it."""
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(hold(path))
+                break
+            except HeldError:
+                time.sleep(POLL_SECONDS)
+        yield
 
 
 @contextlib.contextmanager

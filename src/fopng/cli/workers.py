@@ -50,7 +50,8 @@ def do_with_workers(
 
 def _stop(waiting: Iterable[Future[RunResult]]) -> None:
     """Begin no more runs, and have those that are under way saved: leaving the pool waits for that."""
-    if any([not future.cancel() for future in waiting]):
+    under_way = [future for future in waiting if not future.cancel()]
+    if under_way:
         for child in multiprocessing.active_children():
             child.terminate()
 

@@ -8,13 +8,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from fopng.data.contents import PARTS, Arrays, ByteArray, Contents
+from fopng.locks import hold_when_free
 
 
 def cache_folder() -> Path:
@@ -44,18 +44,13 @@ def downloads_folder(name: str) -> Path:
 def locked(name: str) -> Iterator[None]:
     """Only one process at a time decodes or fetches a dataset; without a place for the lock there is none to share."""
     folder = cache_folder() / "locks"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{name}.lock")
-        lock.acquire()
-    except OSError as error:
-        warn_unwritable(error)
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_when_free(folder / f"{name}.lock"))
+        except OSError as error:
+            warn_unwritable(error)
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def open_arrays(name: str, contents: Contents) -> Arrays | None:
