@@ -127,6 +127,7 @@ class ArraySplit(Split):
 
     def read(self, rows: Tensor, device: Device = None) -> Batch:
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
+        rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
         raw = self._images.take(taken, axis=0)
         if self._pixels is not None:
