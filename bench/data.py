@@ -3,8 +3,8 @@
     python bench/data.py            a table, and bench/results/data.json
 
 Two DataLoaders: one over uint8 arrays of the same shape, which moves and scales each sample as this package does a
-batch, and one that is given every advantage, float32 tensors in memory with the pixels already moved and scaled. MNIST and CIFAR-10
-are the real ones where they are on this machine, and random bytes of the same shape where they are not.
+batch, and one that is given every advantage, float32 tensors in memory with the pixels already moved and scaled.
+MNIST and CIFAR-10 are the real ones where they are on this machine, and random bytes of the same shape elsewhere.
 """
 
 from __future__ import annotations
