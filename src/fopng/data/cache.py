@@ -7,12 +7,12 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 
 from fopng.data.contents import PARTS, Arrays, ByteArray, Contents
 
@@ -41,21 +41,14 @@ def downloads_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Only one process at a time decodes or fetches a dataset; without a place for the lock there is none to share."""
-    folder = cache_folder() / "locks"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{name}.lock")
-        lock.acquire()
-    except OSError as error:
-        warn_unwritable(error)
-        yield
-        return
+def locked(name: str, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Only one process at a time decodes or fetches a dataset; `waiting` is called when another one holds the lock."""
+    lock = _acquired(name, waiting)
     try:
         yield
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
 def open_arrays(name: str, contents: Contents) -> Arrays | None:
@@ -95,12 +88,30 @@ def remove_downloads(name: str) -> None:
     shutil.rmtree(downloads_folder(name), ignore_errors=True)
 
 
-def warn_unwritable(error: OSError) -> None:
+def warn_unwritable(error: Exception) -> None:
     """Say that arrays cannot be kept: loading works, but decodes again every time."""
     warnings.warn(
         f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
-        stacklevel=3,
+        stacklevel=2,
     )
+
+
+def _acquired(name: str, waiting: Callable[[], None] | None) -> BaseFileLock | None:
+    """The lock, held; None where no lock can be, and so no cache to share either."""
+    folder = cache_folder() / "locks"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if waiting is not None:
+                waiting()
+            lock.acquire()
+    except (OSError, NotImplementedError) as error:  # a folder that cannot be written, a file system without locks
+        warn_unwritable(error)
+        return None
+    return lock
 
 
 def _write(path: Path, array: ByteArray) -> None:

@@ -47,7 +47,7 @@ class Scaling:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """float32 [n, channels, height, width] from raw pixels of the same shape."""
-        scaled = pixels.to(torch.float32)
+        scaled = pixels.to(torch.float32, copy=True)
         if len(self.mean) == 1 and self.mean[0] == 0:
             return scaled.mul_(1 / (self.top * self.deviation[0]))
         scaled *= _per_channel([1 / (self.top * deviation) for deviation in self.deviation], pixels.device)

@@ -49,6 +49,13 @@ class Split(ABC):
         return self.read(torch.arange(len(self)), device)
 
     @final
+    def order(self, generator: torch.Generator | None) -> Tensor:
+        """The rows of one epoch, int64 [n]: drawn from the generator, or as they are without one."""
+        if generator is None:
+            return torch.arange(len(self))
+        return torch.randperm(len(self), generator=generator, device=generator.device).cpu()
+
+    @final
     def batches(self, size: int, *, generator: torch.Generator | None = None, device: Device = None) -> Batches:
         """Batches of (x, y): shuffled by a generator, or in order without one."""
         return Batches(self, size, generator, device)
@@ -72,14 +79,9 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         per_chunk = CHUNK_NUMBERS // max(1, int(np.prod(self.split.input_shape)))
         batches_per_chunk = max(1, per_chunk // self.size)
-        for rows in torch.split(self._order(), batches_per_chunk * self.size):
+        for rows in torch.split(self.split.order(self.generator), batches_per_chunk * self.size):
             x, y = self.split.read(rows, self.device)
             yield from zip(torch.split(x, self.size), torch.split(y, self.size), strict=True)
-
-    def _order(self) -> Tensor:
-        if self.generator is None:
-            return torch.arange(len(self.split))
-        return torch.randperm(len(self.split), generator=self.generator, device=self.generator.device).cpu()
 
 
 @final
@@ -127,6 +129,7 @@ class ArraySplit(Split):
 
     def read(self, rows: Tensor, device: Device = None) -> Batch:
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
+        rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
         raw = self._images.take(taken, axis=0)
         if self._pixels is not None:
