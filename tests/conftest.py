@@ -1,0 +1,12 @@
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("fopng", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.load_profile("fopng")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time() -> None:
+    torch.manual_seed(0)
