@@ -63,7 +63,9 @@ def flat_gradient(model: nn.Module, scalar: Tensor) -> Tensor:
     return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for p, gradient in pairs])
 
 
-def sample_gradients(model: nn.Module, batch, n: int, score: Callable = log_likelihood, ask: Callable = ask_pair) -> Tensor:
+def sample_gradients(
+    model: nn.Module, batch, n: int, score: Callable = log_likelihood, ask: Callable = ask_pair
+) -> Tensor:
     """Rows `[n, p]`: the gradient of `score(outputs, targets)` of each sample, alone in its batch, in eval mode."""
     training = {module: module.training for module in model.modules()}
     model.eval()
@@ -238,7 +240,9 @@ def fopng_prefisher(g: Tensor, B: Tensor, F_new: Tensor, eta: float, lam: float 
     return trust_region(F, prefisher_projection(B, F, lam) @ g, eta)
 
 
-def fopng_orthogonal(g: Tensor, B: Tensor, F_new: Tensor, eta: float, lam: float = 0.0, relative: float = 0.0) -> Tensor:
+def fopng_orthogonal(
+    g: Tensor, B: Tensor, F_new: Tensor, eta: float, lam: float = 0.0, relative: float = 0.0
+) -> Tensor:
     """Eq. 18 with the orthogonal projection, for `B = F_old G`, `[F_1 G_1, ...]`, or `G` (natural OGD)."""
     F = damped(F_new, lam)
     return trust_region(F, orthogonal_projection(B, F, relative) @ g, eta)

@@ -1,12 +1,10 @@
 import copy
 
-import oracle
 import pytest
 import torch
-import zoo
-from torch import nn
 
-from fopng.factors import DenseGradients, LinearGradients
+import oracle
+import zoo
 from fopng.persample import GradientSource
 
 SCORES = {
@@ -56,7 +54,13 @@ def replicas(case: zoo.Case, lead: tuple[int, ...]):
 def _shuffled(batch, order):
     if isinstance(batch, dict):
         return {k: _shuffled(v, order) for k, v in batch.items()}
-    return tuple(_shuffled(v, order) for v in batch) if isinstance(batch, tuple) else batch[order] if isinstance(batch, torch.Tensor) else batch
+    return (
+        tuple(_shuffled(v, order) for v in batch)
+        if isinstance(batch, tuple)
+        else batch[order]
+        if isinstance(batch, torch.Tensor)
+        else batch
+    )
 
 
 def _stacked(batches, lead):

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from oracle import ask_pair
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+
+from oracle import ask_pair
 
 N = 4
 """Samples in a batch."""
@@ -122,7 +123,8 @@ def residual() -> Case:
 
 def used_twice() -> Case:
     return case(
-        Answers(lambda m, x: m["head"](m["block"](m["block"](x)).tanh()), block=nn.Linear(5, 5), head=nn.Linear(5, 3)), 5
+        Answers(lambda m, x: m["head"](m["block"](m["block"](x)).tanh()), block=nn.Linear(5, 5), head=nn.Linear(5, 3)),
+        5,
     )
 
 
@@ -142,7 +144,9 @@ def tied() -> Case:
     embed, decoder = nn.Embedding(3, 6), nn.Linear(6, 3)
     decoder.weight = embed.weight
     return tokens(
-        Answers(lambda m, x: m["out"](m["mix"](m["embed"](x).mean(1)).tanh()), embed=embed, mix=nn.Linear(6, 6), out=decoder),
+        Answers(
+            lambda m, x: m["out"](m["mix"](m["embed"](x).mean(1)).tanh()), embed=embed, mix=nn.Linear(6, 6), out=decoder
+        ),
         words=3,
     )
 
@@ -171,12 +175,16 @@ def shared_block() -> Case:
 
 def sequence_factored() -> Case:
     """Two positions through a wide layer: factors are smaller."""
-    return case(Answers(lambda m, x: m["head"](m["wide"](x).tanh().mean(1)), wide=nn.Linear(8, 9), head=nn.Linear(9, 3)), 2, 8)
+    return case(
+        Answers(lambda m, x: m["head"](m["wide"](x).tanh().mean(1)), wide=nn.Linear(8, 9), head=nn.Linear(9, 3)), 2, 8
+    )
 
 
 def sequence_dense() -> Case:
     """Many positions through a narrow layer: the gradient is smaller."""
-    return case(Answers(lambda m, x: m["head"](m["thin"](x).tanh().mean(1)), thin=nn.Linear(3, 4), head=nn.Linear(4, 3)), 9, 3)
+    return case(
+        Answers(lambda m, x: m["head"](m["thin"](x).tanh().mean(1)), thin=nn.Linear(3, 4), head=nn.Linear(4, 3)), 9, 3
+    )
 
 
 def folded() -> Case:
@@ -234,7 +242,11 @@ def position_embedding() -> Case:
 
 
 def padding() -> Case:
-    return tokens(Answers(lambda m, x: m["head"](m["e"](x).tanh().sum(1)), e=nn.Embedding(7, 4, padding_idx=2), head=nn.Linear(4, 3)))
+    return tokens(
+        Answers(
+            lambda m, x: m["head"](m["e"](x).tanh().sum(1)), e=nn.Embedding(7, 4, padding_idx=2), head=nn.Linear(4, 3)
+        )
+    )
 
 
 def parametrised() -> Case:
@@ -250,21 +262,25 @@ def custom() -> Case:
         def forward(self, x: Tensor, *, times: int) -> dict[str, Tensor]:
             return {"out": torch.sigmoid(x * self.a * times) + self.b}
 
-    return case(
-        Answers(lambda m, x: m["head"](m["gate"](x, times=2)["out"]), gate=Gate(), head=nn.Linear(5, 3)), 5
-    )
+    return case(Answers(lambda m, x: m["head"](m["gate"](x, times=2)["out"]), gate=Gate(), head=nn.Linear(5, 3)), 5)
 
 
 def activations_with_parameters() -> Case:
-    return case(nn.Sequential(nn.Linear(5, 6), nn.PReLU(), nn.Bilinear(6, 6, 4) if False else nn.PReLU(6), nn.Linear(6, 3)), 5)
+    return case(nn.Sequential(nn.Linear(5, 6), nn.PReLU(), nn.PReLU(6), nn.Linear(6, 3)), 5)
 
 
 def transposed() -> Case:
-    return case(nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.InstanceNorm1d(3, affine=True), nn.Flatten(), nn.Linear(18, 3)), 2, 5)
+    return case(
+        nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.InstanceNorm1d(3, affine=True), nn.Flatten(), nn.Linear(18, 3)),
+        2,
+        5,
+    )
 
 
 def mutates_its_input() -> Case:
-    return case(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 3)), 5)
+    return case(
+        Answers(lambda m, x: m["head"](m["body"](x.sub_(1)).tanh()), body=nn.Linear(5, 4), head=nn.Linear(4, 3)), 5
+    )
 
 
 def mixture() -> Case:
