@@ -146,7 +146,8 @@ class ProvenSites:
             return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
         found = torch.autograd.grad(outputs, list(leaves.values()), back, allow_unused=True)
         pairs = zip(leaves.items(), found, strict=True)
-        return {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
+        # an embedding may give sparse ones
+        return {name: torch.zeros_like(leaf) if g is None else g.to_dense() for (name, leaf), g in pairs}
 
 
 def _bytes_held(recording: Recording, found: SampleGradients) -> int:

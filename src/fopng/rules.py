@@ -257,5 +257,6 @@ def _one_gradient(outputs: Pieces, leaves: dict[str, Tensor], backs: Pieces) -> 
         [output for output, _ in pairs], list(leaves.values()), [back for _, back in pairs], allow_unused=True
     )
     return {
-        name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), found, strict=True)
+        name: torch.zeros_like(leaf) if g is None else g.to_dense()
+        for (name, leaf), g in zip(leaves.items(), found, strict=True)
     }
