@@ -275,8 +275,9 @@ class GradientMemory:
     def only(self, names: Collection[str]) -> "GradientMemory":
         """Look at the layers that have one of these parameters; the gradients themselves are shared, not copied."""
         view = GradientMemory(self.layout)
-        view.shares = self.shares
         view._layers = {key: layer for key, layer in self._layers.items() if any(name in names for name in key)}
+        # nothing stored concerns these parameters: no directions, rather than directions that are all zero
+        view.shares = self.shares if view.layers else []
         return view
 
     def relayout(self, layout: ParamLayout) -> None:
