@@ -38,7 +38,7 @@ class Basis(Protocol):
 
 @final
 @dataclass(frozen=True)
-class ScaledBasis:
+class ScaledBasis(Basis):
     """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
 
     Args:
@@ -73,7 +73,7 @@ class ScaledBasis:
 
 @final
 @dataclass(frozen=True)
-class MixedBasis:
+class MixedBasis(Basis):
     """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
 
     Args:

@@ -90,7 +90,7 @@ class GradientSource:
         while True:
             rest = self._asked.rest(self.layout)
             recording = self._asked.record(self._proof.sites, values, rest, batch, lead)
-            if not self._proof.unproven(recording):
+            if self._proof.settled and not self._proof.unproven(recording):
                 return recording
             self._proof.prove(first_replica(batch, lead), first_replica(values, lead))
             # a few samples need not go everywhere that the batch goes (experts): the module around goes wherever they do

@@ -32,6 +32,10 @@ class Rule(ABC):
     def gradients(self, module: nn.Module, record: Tensor, signal: Tensor) -> dict[str, Tensor]:
         """Per-sample gradients of the module's own parameters."""
 
+    def workspace(self, module: nn.Module, signal: Tensor) -> int:
+        """How many numbers the rule writes beside its answer."""
+        return 0
+
 
 @final
 class LinearRule(Rule):
@@ -64,6 +68,11 @@ class ConvRule(Rule):
         d = signal.reshape(n, groups, -1, signal.shape[2:].numel())
         weight = (d @ patches.mT).reshape(n, *module.weight.shape)
         return {"weight": weight, "bias": signal.flatten(2).sum(-1)}
+
+    def workspace(self, module: nn.Module, signal: Tensor) -> int:
+        assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        places = signal.numel() // module.out_channels
+        return places * module.in_channels * torch.Size(module.kernel_size).numel()
 
 
 def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor) -> Tensor:

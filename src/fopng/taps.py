@@ -146,6 +146,15 @@ def axes_key(call: Call, lead: int) -> tuple[int, ...]:
     return tuple(tensor.dim() - lead for tensor in call.tensors)
 
 
+def axes_fit(call: Call, lead: int, n: int) -> bool:
+    """Tell whether the samples are where they were found to be: a module may be sent a part of them."""
+    sizes = [
+        n if axis is None else tensor.shape[lead] % n or n if axis == FOLDED else tensor.shape[lead + axis]
+        for tensor, axis in zip(call.tensors, call.site.axes[axes_key(call, lead)], strict=True)
+    ]
+    return all(size == n for size in sizes)
+
+
 def _samples_first(tensor: Tensor, axis: int | None, lead: int, n: int) -> Tensor:
     """Bring `[*lead, ...]` into the form `[*lead, n, ...]`; one that is not per sample stays."""
     if axis == FOLDED:
@@ -246,6 +255,11 @@ def automatic_gradients(
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Let a model be asked without a trace: dropout off, modes and random states put back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
+    recurrent = [
+        (module, list(module._flat_weights), list(module._flat_weight_refs))
+        for module, _ in modes
+        if isinstance(module, nn.RNNBase)
+    ]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
@@ -254,7 +268,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         # fused attention cannot be mapped over samples
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if any(isinstance(module, nn.RNNBase) for module, _ in modes):
+        if recurrent:
             # cuDNN differentiates recurrent layers in training mode only
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
@@ -266,3 +280,6 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
             for module, training in modes:
                 module.training = training
+            for module, weights, references in recurrent:
+                # functional_call leaves the tensors that it was given behind, from which no gradient comes back
+                module._flat_weights, module._flat_weight_refs = weights, references
