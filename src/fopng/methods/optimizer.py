@@ -1,10 +1,12 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ from fopng.metric import Metric
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
 from fopng.projection import Projector
-from fopng.types import Batch, Predict, predict_pairs
+from fopng.types import Batch, Predict, predict_pairs, sample_count
 
 FirstTask: TypeAlias = torch.optim.Optimizer | Literal["own"] | None
 """What trains the first task: an optimizer, the method itself ("own"), or the method's default (None)."""
@@ -50,8 +52,17 @@ class _Task:
 @final
 @dataclass(frozen=True)
 class _Step:
-    """A step that was taken, and what made it."""
+    """A step that was taken, and what made it.
 
+    Args:
+        raw: the gradient of the loss.
+        g: what the method made of it before it projected: momentum, a penalty.
+        v: the step.
+        projector: what projected.
+        metric: in which the step has its length.
+    """
+
+    raw: Tensor
     g: Tensor
     v: Tensor
     projector: Projector | None
@@ -61,11 +72,18 @@ class _Step:
         """Removed fraction, angle, Fisher norm and condition, as in `Diagnosis`."""
         g, v, projector = self.g, self.v, self.projector
         removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
-        cosine = (g @ v) / (g.norm() * v.norm())
+        cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)
-        condition = nan if projector is None or projector.basis.count == 0 else projector.condition
+        condition = nan if projector is None or projector.basis.count == 0 else _condition(projector)
         return removed, angle, self.metric.norm(v), condition
+
+
+def _condition(projector: Projector) -> Tensor:
+    """The condition of the matrix that was inverted: from its inverse, where that is not a pseudo-inverse."""
+    values = torch.linalg.eigvalsh(projector.inverse)
+    regular = values[0] > 1e-14 * values[-1]
+    return torch.where(regular, values[-1] / values[0], projector.condition)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -95,7 +113,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         groups: Groups | None,
         generator: torch.Generator | None,
     ) -> None:
-        require(lr >= 0, f"Expected lr of at least 0, got {lr}.")
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model, not its parameters."
+            )
+        require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
         method.check()
         self.model, self.method = model, method
         self.layout = ParamLayout.of(model)
@@ -110,6 +132,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._finite: Tensor | None = None
         self._last: _Step | None = None
         super().__init__(self._make_groups(groups), {"lr": lr})
+        self._rate()
         self._attach()
         self._first = self._make_first(first_task)
 
@@ -138,8 +161,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         check_rewindable(batches)
         self._raise_nonfinite()
+        self._follow_model()
         if not self._first_steps:
-            with torch.no_grad(), self._undrawn():
+            with torch.no_grad(), self._untraced():
                 self.method.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
@@ -150,9 +174,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         check_rewindable(batches)
         self._raise_nonfinite()
-        if not any(True for _ in batches):
-            raise ValueError("Expected batches of the task that ends, got none. Pass its training data.")
-        with torch.no_grad(), self._undrawn():
+        if not self._open and self.tasks_done > 0:
+            raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
+        self._follow_model()
+        with torch.no_grad(), self._untraced():
+            if not any(sample_count(batch) for batch in batches):
+                raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
@@ -170,10 +197,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_ready()
-        if self._first_steps:
-            assert self._first is not None
-            self._first.step()
-        else:
+        with self._unrounded():
             self._step()
         self.steps += 1
         return loss
@@ -183,7 +207,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         directions = 0 if self.method.memory is None else self.method.memory.count
         unknown = torch.tensor(torch.nan)
-        figures = (unknown, unknown, unknown, unknown) if self._last is None else self._last.figures()
+        with torch.no_grad(), self._unrounded():
+            figures = (unknown, unknown, unknown, unknown) if self._last is None else self._last.figures()
         return Diagnosis(*figures, directions, self.method.nbytes)
 
     # State
@@ -194,6 +219,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         state = super().state_dict()
         state["fopng"] = {
             "method": type(self).__name__,
+            "variant": self.method.variant,
             "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
             "state": self.method.state_dict(),
             "tasks_done": self.tasks_done,
@@ -201,7 +227,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
-            "first_task": None if self._first is None else self._first.state_dict(),
+            "first_task": self._first_state() if self._first_steps else None,
         }
         return state
 
@@ -212,21 +238,24 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a plain torch optimizer.")
         if own["method"] != type(self).__name__:
             raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a {own['method']}.")
-        self._follow_model()
+        if own["variant"] != self.method.variant:
+            raise ValueError(f"Expected a state with {self.method.variant}, got one with {own['variant']}.")
         layout = ParamLayout({name: torch.Size(shape) for name, shape in own["layout"].items()})
+        self._follow_model(frozen=layout.names)
         self.layout.check_extends(layout)
         rates = [group["lr"] for group in state_dict["param_groups"]]
         if len(rates) != len(self.param_groups):
             raise ValueError(f"Expected a state with {len(self.param_groups)} parameter groups, got {len(rates)}.")
+        if own["tasks_done"] == 0:
+            self._load_first(own["first_task"])
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self.method.load_state_dict(own["state"], layout, self._blank())
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
-        if self._first is not None and own["first_task"] is not None:
-            self._first.load_state_dict(own["first_task"])
         self._last = None
+        self._finite = None
 
     # Inside
 
@@ -237,7 +266,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _make_groups(self, groups: Groups | None) -> list[dict[str, Any]]:
         """The groups that were asked for, and one with all other trainable parameters."""
-        made = [{**group, "params": list(group["params"])} for group in groups or []]
+        listed = [(group, group["params"]) for group in groups or []]
+        made = [{**group, "params": [own] if isinstance(own, Tensor) else list(own)} for group, own in listed]
         taken = {id(p) for group in made for p in group["params"]}
         own = {id(p) for p in self._parameters}
         if not taken <= own:
@@ -256,6 +286,37 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
         return first
 
+    def _first_names(self) -> list[list[str]]:
+        """Which parameters the first task's optimizer holds, group by group; those that are not the model's by number."""
+        assert self._first is not None
+        names = {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
+        groups = [group["params"] for group in self._first.param_groups]
+        return [[names.get(id(p), str(k)) for k, p in enumerate(group)] for group in groups]
+
+    def _first_state(self) -> dict[str, Any]:
+        assert self._first is not None
+        kind, state = type(self._first).__name__, self._first.state_dict()
+        return {"kind": kind, "names": self._first_names(), "state": state}
+
+    def _load_first(self, saved: dict[str, Any] | None) -> None:
+        """Take over the state of the first task's optimizer, by name: the model may have more parameters by now."""
+        found = "'own'" if saved is None else saved["kind"]
+        expected = "'own'" if self._first is None else type(self._first).__name__
+        require(found == expected, f"Expected a state whose first_task is {expected}, got {found}. Pass the same one.")
+        if self._first is None or saved is None:
+            return
+        groups = saved["state"]["param_groups"]
+        require(
+            len(groups) == len(self._first.param_groups),
+            f"Expected a state whose first_task has {len(self._first.param_groups)} parameter groups, got {len(groups)}.",
+        )
+        made, fresh = [], sum(len(group["params"]) for group in groups)
+        for group, old, new in zip(groups, saved["names"], self._first_names(), strict=True):
+            numbers = dict(zip(old, group["params"], strict=True))
+            made.append({**group, "params": [numbers.get(name, fresh + k) for k, name in enumerate(new)]})
+            fresh += len(new)
+        self._first.load_state_dict({**saved["state"], "param_groups": made})
+
     def _list_parameters(self) -> None:
         named = dict(self.model.named_parameters())
         self._parameters = [named[name] for name in self.layout.names]
@@ -264,10 +325,15 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
         self.method.attach(self.layout)
 
-    def _follow_model(self) -> None:
-        """Take in what changed in the model: new parameters are added, changed ones refused."""
+    def _follow_model(self, frozen: Collection[str] = ()) -> None:
+        """Take in what changed in the model: new parameters are added, changed ones refused.
+
+        Args:
+            frozen: parameters that count although they are frozen, as those do that were once trained.
+        """
         named = dict(self.model.named_parameters())
-        known = {name: p.shape for name, p in named.items() if name in self.layout.shapes or p.requires_grad}
+        once = {*self.layout.names, *frozen}
+        known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
         layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}
@@ -290,11 +356,21 @@ class ContinualOptimizer(torch.optim.Optimizer):
         return _Task(self.source, batches, self.generator, self._flat_parameters)
 
     @contextmanager
-    def _undrawn(self) -> Iterator[None]:
-        """Leave torch's own random state as it was, although a loader may shuffle."""
+    def _untraced(self) -> Iterator[None]:
+        """Leave the global random states as they were, although a loader may shuffle and a dataset augment."""
         devices = {p.device.index for p in self._parameters if p.device.type == "cuda"}
-        with torch.random.fork_rng(devices):
-            yield
+        python, legacy = random.getstate(), numpy.random.get_state()  # noqa: NPY002
+        with torch.random.fork_rng(devices), self._unrounded():
+            try:
+                yield
+            finally:
+                random.setstate(python)
+                numpy.random.set_state(legacy)  # noqa: NPY002
+
+    def _unrounded(self) -> AbstractContextManager[object]:
+        """Switch autocast off, which would round what is computed here."""
+        kind = self._parameters[0].device.type
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
@@ -325,36 +401,57 @@ class ContinualOptimizer(torch.optim.Optimizer):
         pieces = [torch.full((p.numel(),), by_parameter[id(p)]) for p in self._parameters]
         return torch.cat(pieces).to(self._blank())
 
+    def _gradients(self) -> dict[str, Tensor]:
+        """The gradients that the parameters hold, by name; a sparse one written out."""
+        found = {}
+        for name, parameter in zip(self.layout.names, self._parameters, strict=True):
+            if not parameter.requires_grad:
+                # left over from before it was frozen
+                parameter.grad = None
+            if parameter.grad is not None:
+                grad = parameter.grad
+                found[name] = grad if grad.layout == torch.strided else grad.to_dense()
+        return found
+
     def _step(self) -> None:
-        names, parameters = self.layout.names, self._parameters
-        grads = {name: p.grad for name, p in zip(names, parameters, strict=True) if p.grad is not None}
+        grads = self._gradients()
         if not grads:
             return
-        for name, grad in grads.items():
-            if grad.layout != torch.strided:
-                grads[name] = grad.to_dense()
-        g = _widen(self.layout.join(grads))
-        self.method.set_active(grads.keys())
-        finite = g.sum().isfinite()
-        if g.device.type == "cpu" and not finite:
-            self._raise_named(g)
-        theta = self._flat_parameters() if self.method.needs_parameters else None
-        g = self.method.accumulate(self.method.gradient(g, theta))
-        v = self.method.update(g, lr=self._rate(), theta=theta)
-        if g.device.type != "cpu":
-            # no waiting for the device here: the step is dropped now, and reported at the next chance
-            v = torch.where(finite, v, 0.0)
+        raw = _widen(self.layout.join(grads))
+        finite = raw.sum().isfinite()
+        if raw.device.type != "cpu":
+            # no waiting for the device here: the step is dropped, and reported at the next chance
             self._finite = finite if self._finite is None else self._finite & finite
-        self._last = _Step(g, v, self.method.projector, self.method.step_metric())
+        elif not finite:
+            self._raise_named(raw)
+        if self._first_steps:
+            assert self._first is not None
+            self._first.step()
+        else:
+            self._step_method(grads.keys(), raw, finite)
+
+    def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor) -> None:
+        method, lr = self.method, self._rate()
+        method.set_active(names)
+        before = dict(method.vectors)
+        theta = self._flat_parameters() if method.needs_parameters else None
+        g = method.accumulate(method.gradient(raw, theta))
+        v = method.update(g, lr=lr, theta=theta)
+        if raw.device.type != "cpu":
+            v = torch.where(finite, v, 0.0)
+            changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
+            method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
+        self._last = _Step(raw, g, v, method.projector, method.step_metric())
         steps = self.layout.split(v)
-        moving = [(p, steps[name]) for name, p in zip(names, parameters, strict=True) if name in grads]
+        moving = [(p, steps[n]) for n, p in zip(self.layout.names, self._parameters, strict=True) if n in names]
         torch._foreach_sub_([p for p, _ in moving], [s.to(p.dtype) for p, s in moving])
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):
             self._finite = None
             raise FloatingPointError(
-                "A gradient since the last refresh held NaN or infinity; those steps were dropped. Lower the learning rate."
+                "A gradient since the last refresh held NaN or infinity. Lower the learning rate, clip the gradients, or look at "
+                "the loss."
             )
 
     def _raise_named(self, g: Tensor) -> None:
