@@ -25,7 +25,7 @@ def test_scores_of_a_matrix_worked_by_hand():
     assert scores.final_average_accuracy(MATRIX) == pytest.approx(0.85)
     assert scores.forgetting(MATRIX) == pytest.approx((0.05 + 0.25) / 2)
     assert scores.backward_transfer(MATRIX) == pytest.approx((-0.05 - 0.25) / 2)
-    assert scores.forward_transfer(MATRIX, [0.1, 0.2, 0.3]) == pytest.approx((0.3 + 0.3) / 2)
+    assert scores.forward_transfer([0.1, 0.5, 0.6], [0.1, 0.2, 0.3]) == pytest.approx((0.3 + 0.3) / 2)
     assert scores.learning_accuracy(MATRIX) == pytest.approx((0.9 + 0.95 + 1.0) / 3)
     assert scores.intransigence(MATRIX, [0.95, 0.97, 0.99]) == pytest.approx((0.05 + 0.02 - 0.01) / 3)
 
@@ -45,7 +45,7 @@ def test_a_single_task_has_an_accuracy_and_no_forgetting():
     for undefined in (
         scores.forgetting([[0.7]]),
         scores.backward_transfer([[0.7]]),
-        scores.forward_transfer([[0.7]], [0]),
+        scores.forward_transfer([0.7], [0]),
     ):
         assert math.isnan(undefined)
 
@@ -72,8 +72,9 @@ def test_a_missing_entry_makes_the_scores_that_need_it_undefined_and_no_other():
 
 
 def test_transfer_without_a_reference_is_undefined_and_a_wrong_one_is_refused():
-    assert math.isnan(scores.forward_transfer(MATRIX, None))
-    assert math.isnan(scores.forward_transfer(TRIANGLE, [0.1, 0.1, 0.1]))
+    assert math.isnan(scores.forward_transfer([0.1, 0.5], None))
+    assert math.isnan(scores.forward_transfer(None, [0.1, 0.1]))
+    assert math.isnan(scores.forward_transfer([0.1, None], [0.1, 0.1]))
     assert math.isnan(scores.intransigence(MATRIX, None))
     with pytest.raises(ValueError, match="each of 3 tasks, got 2"):
         scores.intransigence(MATRIX, [0.9, 0.9])

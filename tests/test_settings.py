@@ -135,9 +135,9 @@ def test_values_of_a_wrong_type_from_a_file_are_refused(written):
 def test_a_file_sets_for_all_and_for_one(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text('lr = 1e-3\n[fopng]\nlr = 1\nsamples = "full"\n')
-    methods = ["fopng", "sgd"]
-    assert read_settings_file(path, "sgd", methods) == {"lr": 1e-3}
-    assert check_settings(read_settings_file(path, "fopng", methods), SETTINGS, "fopng") == {"lr": 1.0, "samples": None}
+    found = read_settings_file(path, ["fopng", "sgd"])
+    assert found.shared == {"lr": 1e-3}
+    assert check_settings(found.tables["fopng"], SETTINGS, "fopng") == {"lr": 1.0, "samples": None}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path, content, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ValueError) as caught:
-        read_settings_file(path, "sgd", ["fopng", "sgd"])
+        read_settings_file(path, ["fopng", "sgd"])
     assert message in str(caught.value)
 
 

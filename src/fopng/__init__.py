@@ -1,21 +1,25 @@
 """Optimizers for continual learning, and the laboratory that compares them."""
 
-from fopng.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
-from fopng.memory import MemoryFull
-from fopng.methods import (
-    EWC,
-    FNG,
-    FOPNG,
-    OGD,
-    ONG,
-    SGD,
-    Adam,
-    ContinualOptimizer,
-    Diagnosis,
-    FOPNGPreFisher,
-    NaturalOGD,
-)
-from fopng.projection import IllConditioned
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fopng.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
+    from fopng.memory import MemoryFull
+    from fopng.methods import (
+        EWC,
+        FNG,
+        FOPNG,
+        OGD,
+        ONG,
+        SGD,
+        Adam,
+        ContinualOptimizer,
+        Diagnosis,
+        FOPNGPreFisher,
+        NaturalOGD,
+    )
+    from fopng.projection import IllConditioned
 
 __version__ = "0.1.0"
 
@@ -38,3 +42,22 @@ __all__ = [
     "MemoryFull",
     "NaturalOGD",
 ]
+
+_ELSEWHERE = {
+    **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.likelihood"),
+    "IllConditioned": "fopng.projection",
+    "MemoryFull": "fopng.memory",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for when it is asked for: torch takes a second, and `fopng --help` needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fopng' has no attribute {name!r}")
+    found: object = getattr(import_module(_ELSEWHERE.get(name, "fopng.methods")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -85,7 +85,9 @@ class Checkpoint:
         if pair is None:
             return Restored(None, 0, tuple(damaged))
         self._newest = pair.slot, pair.generation
-        return Restored(decode(pair.tree, safetensors.torch.load(pair.content)), pair.generation, tuple(damaged))
+        # Copied to memory of their own: in the file they lie where they may, and on a CPU that can move the last bit.
+        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(pair.content).items()}
+        return Restored(decode(pair.tree, tensors), pair.generation, tuple(damaged))
 
     def clear(self) -> None:
         """Remove both pairs, the descriptions first, so that no tensors are left named without a description."""

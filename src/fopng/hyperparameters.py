@@ -11,6 +11,8 @@ from fopng.settings import NOTHING, SettingValue, unknown
 
 _BORROWED = "borrowed"
 
+_FEW_CLASSES = 10
+
 
 @final
 @dataclass(frozen=True)
@@ -42,6 +44,24 @@ def paper_entry(benchmark: str, method: str) -> PaperEntry:
     written = {name: value for lender in lenders for name, value in methods[lender].items()}
     settings = {name: None if value in NOTHING else value for name, value in written.items()}
     return PaperEntry(settings, row["epochs"], row["batch_size"], row["first_task_lr"])
+
+
+def nearest_row(kind: str, *, channels: int, classes: int) -> str:
+    """The benchmark of the paper whose settings serve another one: of the same kind, on the most similar images.
+
+    Args:
+        kind: permuted, rotated or split; anything else is taken for a split.
+        channels: of an image: 1 for grey.
+        classes: of the dataset.
+
+    >>> nearest_row("rotated", channels=3, classes=10), nearest_row("split", channels=3, classes=100)
+    ('rotated-mnist', 'split-cifar100')
+    """
+    if kind in ("permuted", "rotated"):
+        return f"{kind}-mnist"
+    if channels == 1:
+        return "split-mnist"
+    return "split-cifar10" if classes <= _FEW_CLASSES else "split-cifar100"
 
 
 def paper_benchmarks() -> list[str]:

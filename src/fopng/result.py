@@ -32,6 +32,8 @@ class RunResult:
     """The same on the held-out part, when there was one."""
     initial_accuracy: Row | None = None
     """Before any training, for forward transfer."""
+    accuracy_before: Row | None = None
+    """On each task just before it was learnt, for forward transfer."""
     removed_fraction_by_task: Row = ()
     """The mean fraction of the gradient that the projection took away while each task was learnt; None without one."""
     seconds_by_phase: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class RunResult:
         for name in ("accuracy", "validation_accuracy"):
             rows = getattr(self, name)
             object.__setattr__(self, name, None if rows is None else tuple(_row(name, row) for row in rows))
-        for name in ("initial_accuracy", "removed_fraction_by_task"):
+        for name in ("initial_accuracy", "accuracy_before", "removed_fraction_by_task"):
             row = getattr(self, name)
             object.__setattr__(self, name, None if row is None else _row(name, row))
         _row("seconds_by_phase", list(self.seconds_by_phase.values()))
@@ -90,7 +92,7 @@ class RunResult:
             "average_accuracy": self.average_accuracy,
             "forgetting": self.forgetting,
             "backward_transfer": scores.backward_transfer(self.accuracy),
-            "forward_transfer": scores.forward_transfer(self.accuracy, self.initial_accuracy),
+            "forward_transfer": scores.forward_transfer(self.accuracy_before, self.initial_accuracy),
             "learning_accuracy": scores.learning_accuracy(self.accuracy),
             "removed_fraction": self.removed_fraction,
             "seconds": self.seconds,
@@ -116,6 +118,7 @@ _STORED = (
     "accuracy",
     "validation_accuracy",
     "initial_accuracy",
+    "accuracy_before",
     "removed_fraction_by_task",
     "seconds_by_phase",
     "peak_memory_bytes",

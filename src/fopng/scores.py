@@ -49,8 +49,7 @@ def final_average_accuracy(accuracy: Matrix) -> float:
 def forgetting(accuracy: Matrix) -> float:
     """Chaudhry et al. (2018): how far each task but the last fell from its best, `max_{j<=l<T} a_lj - a_Tj`, averaged.
 
-    The maximum starts at the task itself, so that measuring tasks before they are learnt (for forward transfer) does
-    not change the number. NaN for a single task and for an unfinished run.
+    The maximum starts at the task itself, so that measuring tasks before they are learnt does not change the number. NaN for a single task and for an unfinished run.
     """
     matrix = as_matrix(accuracy)
     if not _finished(matrix) or len(matrix) < 2:
@@ -67,17 +66,24 @@ def backward_transfer(accuracy: Matrix) -> float:
     return float((matrix[-1] - matrix.diagonal())[:-1].mean())
 
 
-def forward_transfer(accuracy: Matrix, initial: Accuracies | None) -> float:
-    """What earlier tasks did for later ones before they were learnt, the mean of `a_{j-1,j} - b_j` over `j > 1`.
+def forward_transfer(before: Accuracies | None, initial: Accuracies | None) -> float:
+    """Lopez-Paz and Ranzato (2017): what earlier tasks did for later ones, the mean of `a_{j-1,j} - b_j` over `j > 1`.
 
     Args:
-        accuracy: the matrix, with the entries right of its diagonal.
+        before: `a_{j-1,j}`, the accuracy on each task just before it was learnt; None when they were not measured.
         initial: `b`, the accuracies of the model at its random initialisation; None when they were not measured.
+
+    >>> forward_transfer([0.1, 0.5], [0.1, 0.2])
+    0.3
     """
-    matrix = as_matrix(accuracy)
-    if initial is None or not _finished(matrix) or len(matrix) < 2:
+    if before is None or initial is None or len(before) < 2:
         return math.nan
-    return float((matrix.diagonal(offset=1) - _reference(initial, matrix, "initial")[1:]).mean())
+    if len(before) != len(initial):
+        raise ValueError(
+            f"Expected one initial accuracy for each of {len(before)} tasks, got {len(initial)}. "
+            "Measure the reference on the same tasks."
+        )
+    return float((_as_row(before) - _as_row(initial))[1:].mean())
 
 
 def learning_accuracy(accuracy: Matrix) -> float:

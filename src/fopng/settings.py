@@ -81,7 +81,16 @@ def parse_assignments(
         settings: what there is to set, from `settings_of`.
         owner: whose settings they are, for messages.
     """
-    written: dict[str, object] = {}
+    return check_settings(parse_pairs(assignments), settings, owner)
+
+
+def parse_pairs(assignments: Iterable[str]) -> dict[str, str]:
+    """The names and values of `name=value` texts, each name once.
+
+    >>> parse_pairs(["lr=1e-3", "fopng.damping = 0.1"])
+    {'lr': '1e-3', 'fopng.damping': '0.1'}
+    """
+    written: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         name = name.strip()
@@ -90,7 +99,7 @@ def parse_assignments(
         if name in written:
             raise ValueError(f"Expected {name} once, got it twice. Keep one of them.")
         written[name] = value.strip()
-    return check_settings(written, settings, owner)
+    return written
 
 
 def check_settings(
@@ -103,8 +112,22 @@ def check_settings(
     return {name: settings[name].value(value) for name, value in written.items()}
 
 
-def read_settings_file(path: Path, method: str, methods: Collection[str]) -> dict[str, object]:
-    """What a TOML file sets for a method: its top level is for every method, a table named after one for that one."""
+@final
+@dataclass(frozen=True)
+class SettingsFile:
+    """What a TOML file sets: its top level for every method, a table for the one that it is named after."""
+
+    shared: Mapping[str, object]
+    tables: Mapping[str, Mapping[str, object]]
+
+
+def read_settings_file(path: Path, tables: Collection[str]) -> SettingsFile:
+    """The settings in a TOML file.
+
+    Args:
+        path: the file.
+        tables: the names that its tables may have.
+    """
     try:
         members = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -115,12 +138,31 @@ def read_settings_file(path: Path, method: str, methods: Collection[str]) -> dic
         raise ValueError(
             f"Expected TOML in {path}, got: {error}. Write a line a setting, such as lr = 1e-3."
         ) from error
-    tables = {name: member for name, member in members.items() if isinstance(member, dict)}
-    for name in tables:
-        if name not in methods:
-            raise ValueError(f"In {path}: " + unknown("a table named after a method", name, methods))
-    shared = {name: member for name, member in members.items() if name not in tables}
-    return {**shared, **tables.get(method, {})}
+    found = {name: member for name, member in members.items() if isinstance(member, dict)}
+    for name in found:
+        if name not in tables:
+            raise ValueError(f"In {path}: " + unknown("a table named after a method", name, tables))
+    return SettingsFile({name: member for name, member in members.items() if name not in found}, found)
+
+
+def explanations_of(target: Callable[..., object]) -> dict[str, str]:
+    """What the docstring says about each argument, under `Args:`.
+
+    >>> explanations_of(read_settings_file)["path"]
+    'the file.'
+    """
+    _, _, arguments = (inspect.getdoc(target) or "").partition("Args:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in arguments.splitlines():
+        if not line.startswith("    "):
+            break
+        if line.startswith("     "):
+            found[name] += f" {line.strip()}"
+        else:
+            name, _, text = line.strip().partition(": ")
+            found[name] = text
+    return found
 
 
 def unknown(expected: str, got: str, known: Iterable[str]) -> str:

@@ -6,15 +6,15 @@ import sys
 
 import typer
 
-from fopng.cli import benchmarks, data
+from fopng.cli import benchmarks, data, run
 from fopng.cli.errors import exit_code
 
 app = typer.Typer(
     name="fopng",
     help="Continual-learning optimizers, and the laboratory that compares them.",
     no_args_is_help=True,
-    add_completion=False,
 )
+app.command("run")(run.run)
 app.add_typer(data.app, name="data")
 app.command("benchmarks")(benchmarks.benchmarks)
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import typer
 
+from fopng.cli.stopping import Stopped
+
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
@@ -40,11 +42,19 @@ def _explain(error: Exception) -> int:
     if isinstance(error, _Usage):
         message = error.format_message()
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
+    from fopng.checkpoint import CheckpointError
     from fopng.data.errors import DataError
+    from fopng.locks import HeldError
+    from fopng.result import DamagedFileError
 
-    if isinstance(error, ValueError):  # a value that the user gave: a name, a setting, a seed
+    failures = (DataError, OSError, ImportError, CheckpointError, DamagedFileError, HeldError)
+    if isinstance(error, Stopped):
+        return _say(str(error), error.code)
+    if isinstance(error, ValueError) and not isinstance(
+        error, failures
+    ):  # a value that the user gave: a name, a setting, a seed
         return _say(str(error), USAGE)
-    if isinstance(error, (DataError, OSError, ImportError)):
+    if isinstance(error, failures):
         return _say(str(error), FAILURE)
     return _say(f"{type(error).__name__}: {error}\nSet FOPNG_DEBUG=1 to see where it happened.", FAILURE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sized
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -77,11 +78,19 @@ class Batches:
         return -(-len(self.split) // self.size)
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.walk(0)
+
+    def walk(self, start: int) -> Iterator[Batch]:
+        """An epoch from one of its batches on; what comes before it is not read."""
         per_chunk = CHUNK_NUMBERS // max(1, int(np.prod(self.split.input_shape)))
         batches_per_chunk = max(1, per_chunk // self.size)
-        for rows in torch.split(self.split.order(self.generator), batches_per_chunk * self.size):
+        # Whole chunks are left out: a batch lies in memory where it lies in a whole epoch, which may decide its last bit.
+        skipped, rest = divmod(start, batches_per_chunk)
+        for rows in torch.split(self.split.order(self.generator), batches_per_chunk * self.size)[skipped:]:
             x, y = self.split.read(rows, self.device)
-            yield from zip(torch.split(x, self.size), torch.split(y, self.size), strict=True)
+            batches = zip(torch.split(x, self.size), torch.split(y, self.size), strict=True)
+            yield from islice(batches, rest, None)
+            rest = 0
 
 
 @final

@@ -1,13 +1,12 @@
 """What happens in a run, as plain facts, and who is told."""
 
-import contextlib
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
-import numpy as np
 import torch
+
+from fopng.randomness import random_states_kept
 
 
 @final
@@ -103,6 +102,9 @@ class Audience:
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
 
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
     def tell(self, event: Event) -> None:
         """Tell everybody."""
         for observer in self._observers:
@@ -110,21 +112,10 @@ class Audience:
             if type(observer).__module__.startswith(__package__):
                 observer.observe(event)
             else:
-                with _random_states_kept():
+                with random_states_kept(_present_device()):
                     observer.observe(event)
 
 
-@contextlib.contextmanager
-def _random_states_kept() -> Iterator[None]:
-    # Looked at first: a process that has not used CUDA must not start to because somebody watches.
-    on_cuda: bool = torch.cuda.is_initialized()
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002  # the global state is the point
-    cuda = torch.cuda.get_rng_state() if on_cuda else None
-    try:
-        yield
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])  # noqa: NPY002
-        torch.set_rng_state(kept[2])
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda)
+def _present_device() -> torch.device:
+    # A process that has not used CUDA must not start to because somebody watches.
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")

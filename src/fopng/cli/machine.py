@@ -1,0 +1,46 @@
+"""Which device and how many threads a run gets."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fopng.cli.options import Device
+
+if TYPE_CHECKING:
+    import torch
+
+
+def find_device(name: Device) -> torch.device:
+    """The device of this name; an error where the machine has none."""
+    import torch
+
+    there = {
+        Device.CPU: True,
+        Device.CUDA: torch.cuda.is_available(),
+        Device.MPS: torch.backends.mps.is_available(),
+    }
+    if name is Device.AUTO:
+        return torch.device("cuda" if there[Device.CUDA] else "cpu")
+    if not there[name]:
+        usable = ", ".join(device.value for device, usable in there.items() if usable)
+        raise ValueError(f"Expected a device that this machine has ({usable}), got {name.value}.")
+    return torch.device(name.value)
+
+
+def use_threads(asked: int | None, model: str) -> None:
+    """Set the threads of the CPU: what was asked for, or what suits the size of the model's steps."""
+    import torch
+
+    torch.set_num_threads(asked or threads_for(model))
+
+
+def threads_for(model: str) -> int:
+    """An MLP's steps are too small to share between threads."""
+    return (
+        1
+        if model == "mlp"
+        else len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )

@@ -1,0 +1,99 @@
+"""Doing the runs of a command: signals, warnings, progress, one process or several."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from rich.console import Console
+
+from fopng.cli.machine import find_device, use_threads
+from fopng.cli.options import Device
+from fopng.cli.stopping import Stopped, StopSignals
+
+if TYPE_CHECKING:
+    from fopng.config import RunConfig
+    from fopng.result import RunResult
+
+GO_ON = "The same command goes on from there."
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """How the runs of a command are done."""
+
+    out: Path
+    data_dir: Path | None = None
+    device: Device = Device.AUTO
+    threads: int | None = None
+    jobs: int = 1
+    again: bool = False
+    tensorboard: bool = False
+
+
+def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
+    """The results of these runs, with progress on stderr; `Stopped` when a signal came, after everything was saved."""
+    from fopng.locks import HeldError
+    from fopng.train import Interrupted
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    with StopSignals() as signals, _warnings_told(_teller(console)):
+        try:
+            if means.jobs > 1:
+                from fopng.cli.workers import do_with_workers
+
+                return do_with_workers(configs, means, console, signals)
+            return _do_here(configs, means, console, signals)
+        except Interrupted as stop:
+            assert signals.number is not None
+            raise Stopped(f"{stop} {GO_ON}", signals.number) from stop
+        except (HeldError, KeyboardInterrupt) as error:
+            if signals.number is None:
+                raise
+            raise Stopped(f"Stopped. {GO_ON}", signals.number) from error
+
+
+def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
+    from fopng.observers import progress
+    from fopng.runs import Workshop
+    from fopng.store import Store
+
+    device = find_device(means.device)
+    use_threads(means.threads, configs[0].model)
+    workshop = Workshop(
+        store=Store(means.out),
+        device=device,
+        data_dir=means.data_dir,
+        tensorboard=means.tensorboard,
+        notice=_teller(console),
+        should_stop=signals,
+    )
+    runs = len(configs) if means.again else len(workshop.unfinished(configs))
+    watched = workshop.watched_by(progress(console, runs=runs))
+    return watched.do(configs, again=means.again)
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    """Say each thing once."""
+    said = set()
+
+    def tell(message: str) -> None:
+        if message not in said:
+            said.add(message)
+            console.print(f"fopng: {message}", markup=False, soft_wrap=True)
+
+    return tell
+
+
+@contextmanager
+def _warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Warnings as sentences, without the place in the source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = lambda message, *place, **more: tell(str(message))
+        yield

@@ -1,0 +1,280 @@
+"""What somebody asks for, checked as a whole before any work starts, and made into configurations."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, final
+
+from fopng.benchmarks import Benchmark, ImageBenchmark, Scenario, TaskStream, configure, find_benchmark, settable
+from fopng.config import RunConfig
+from fopng.hyperparameters import PaperEntry, nearest_row, paper_benchmarks, paper_entry
+from fopng.methods.catalog import METHODS, MethodEntry
+from fopng.models import model_for
+from fopng.settings import (
+    Setting,
+    SettingsFile,
+    SettingValue,
+    check_settings,
+    parse_pairs,
+    read_settings_file,
+    settings_of,
+    unknown,
+)
+from fopng.train import MakeOptimizer, Plan, all_at_once, one_by_one
+
+PROTOCOLS = ("matched", "printed")
+
+BENCHMARK_TABLE = "benchmark"
+"""The table of a settings file that is for the benchmark."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Some methods on a benchmark, with several seeds. What is None is the paper's choice."""
+
+    benchmark: str
+    methods: Sequence[str]
+    seeds: Sequence[int]
+    dataset: str | None = None
+    scenario: str | None = None
+    model: str | None = None
+    protocol: str = "matched"
+    epochs: int | None = None
+    batch_size: int | None = None
+    assignments: Sequence[str] = ()
+    """`name=value` for a setting of the benchmark or of every method that has it, `method.name=value` for one method's."""
+    settings_file: Path | None = None
+    validation: bool = False
+    data_dir: Path | None = None
+
+    def configurations(self) -> list[RunConfig]:
+        """The runs, seed by seed; the first mistake in the request is a ValueError of one line."""
+        self._check_words()
+        entries = [find_method(name) for name in self.methods]
+        written = self._written(entries)
+        benchmark = self._benchmark(written.benchmark)
+        stream = benchmark.build(seed=self.seeds[0], validation=self.validation, data_dir=self.data_dir)
+        model_name = self.model or ("convnet" if _channels(stream) > 1 else "mlp")
+        model = model_for(stream, seed=0, name=model_name)
+        base = _base(self, benchmark, stream, model_name)
+        found = []
+        for entry in entries:
+            paper = paper_row(self.benchmark, benchmark, stream, entry)
+            settings = {**defaults_of(entry), **paper.settings, **written.methods[entry.name]}
+            config = dataclasses.replace(
+                base,
+                method=entry.name,
+                settings=settings,
+                first_task_lr=self._first_task_lr(paper, benchmark, stream),
+                epochs=paper.epochs if self.epochs is None else self.epochs,
+                batch_size=paper.batch_size if self.batch_size is None else self.batch_size,
+            )
+            entry.optimizer(model, **_arguments(config))  # refuses values outside their range
+            found.append(config)
+        return [dataclasses.replace(config, seed=seed) for seed in self.seeds for config in found]
+
+    def _check_words(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(unknown("a protocol", self.protocol, PROTOCOLS))
+        if self.scenario is not None and self.scenario not in list(Scenario):
+            raise ValueError(unknown("a scenario", self.scenario, list(Scenario)))
+        for name, value in (("epochs", self.epochs), ("batch size", self.batch_size)):
+            if value is not None and value < 1:
+                raise ValueError(f"Expected 1 or more for the {name}, got {value}.")
+        for kind, values in (("method", self.methods), ("seed", self.seeds)):
+            if not values or len(set(values)) < len(values):
+                raise ValueError(
+                    f"Expected each {kind} once, and one at least, got {', '.join(map(str, values)) or 'none'}."
+                )
+        if min(self.seeds) < 0:
+            raise ValueError(f"Expected seeds of 0 or more, got {min(self.seeds)}.")
+
+    def _benchmark(self, words: Mapping[str, str]) -> Benchmark:
+        benchmark = find_benchmark(self.benchmark)
+        if not isinstance(benchmark, ImageBenchmark):
+            if self.dataset is not None or self.scenario is not None:
+                raise ValueError(
+                    f"Expected no dataset and no scenario for {self.benchmark}, which makes its own tasks."
+                )
+            return benchmark
+        if self.dataset is not None:
+            benchmark = dataclasses.replace(benchmark, dataset=self.dataset)
+        if self.scenario is not None:
+            benchmark = dataclasses.replace(benchmark, scenario=Scenario(self.scenario))
+        return configure(benchmark, words)
+
+    def _written(self, entries: Sequence[MethodEntry]) -> _Written:
+        """What the file and the assignments set, for the benchmark and for each method."""
+        benchmark = find_benchmark(self.benchmark)
+        words = set(settable(benchmark)) - {"scenario"} if isinstance(benchmark, ImageBenchmark) else set()
+        written = _Written({entry.name: settings_of(entry.optimizer) for entry in entries}, words)
+        if self.settings_file is not None:
+            written.add_file(read_settings_file(self.settings_file, [*METHODS, BENCHMARK_TABLE]))
+        for name, value in parse_pairs(self.assignments).items():
+            method, dot, setting = name.rpartition(".")
+            if dot:
+                written.add_for(find_method(method).name, setting, value)
+            else:
+                written.add(name, value)
+        return written
+
+    def _first_task_lr(self, paper: PaperEntry, benchmark: Benchmark, stream: TaskStream) -> float | None:
+        """The printed text names a rate for CIFAR only; for MNIST it is the method's own."""
+        own = self.protocol == "printed" and _row_name(self.benchmark, benchmark, stream).endswith("mnist")
+        return None if own else paper.first_task_lr
+
+
+@final
+class _Written:
+    """What was written, sorted by whom it is for."""
+
+    def __init__(self, settings: Mapping[str, Mapping[str, Setting]], words: set[str]) -> None:
+        self._settings, self._words = settings, words
+        self.benchmark: dict[str, str] = {}
+        self.methods: dict[str, dict[str, SettingValue]] = {name: {} for name in settings}
+
+    def add_file(self, file: SettingsFile) -> None:
+        for name, value in file.shared.items():
+            self.add(name, value)
+        for table, members in file.tables.items():
+            for name, value in members.items():
+                if table == BENCHMARK_TABLE:
+                    self._add_word(name, value)
+                elif table in self._settings:
+                    self.add_for(table, name, value)
+
+    def add(self, name: str, value: object) -> None:
+        """For the benchmark if it has such a setting, or else for every method that has it: one must."""
+        having = [method for method, settings in self._settings.items() if name in settings]
+        if name in self._words:
+            self._add_word(name, value)
+        elif having:
+            for method in having:
+                self.add_for(method, name, value)
+        else:
+            known = {name for settings in self._settings.values() for name in settings} | self._words
+            raise ValueError(unknown(f"a setting of {', '.join(self._settings)} or of the benchmark", name, known))
+
+    def add_for(self, method: str, name: str, value: object) -> None:
+        if method not in self._settings:
+            raise ValueError(unknown("a method of this command", method, self._settings))
+        self.methods[method] |= check_settings({name: value}, self._settings[method], method)
+
+    def _add_word(self, name: str, value: object) -> None:
+        if name not in self._words:
+            raise ValueError(unknown("a setting of the benchmark", name, self._words))
+        self.benchmark[name] = _word(value)
+
+
+def find_method(name: str) -> MethodEntry:
+    """The method of this name; ValueError suggests the nearest."""
+    if name not in METHODS:
+        raise ValueError(unknown("a method", name, METHODS))
+    return METHODS[name]
+
+
+def defaults_of(entry: MethodEntry) -> dict[str, SettingValue]:
+    """The settings of a method that have a default."""
+    parameters = inspect.signature(entry.optimizer).parameters
+    settings = settings_of(entry.optimizer)
+    return {name: parameters[name].default for name, setting in settings.items() if not setting.required}
+
+
+def paper_row(reference: str, benchmark: Benchmark, stream: TaskStream, entry: MethodEntry) -> PaperEntry:
+    """The paper's settings for a benchmark, or those of the most similar one that it has."""
+    row = _row_name(reference, benchmark, stream)
+    if not entry.joint:
+        return paper_entry(row, entry.name)
+    # The reference learns all tasks the way every method learns its first.
+    paper = paper_entry(row, "sgd")
+    return dataclasses.replace(paper, settings={"lr": paper.first_task_lr})
+
+
+def plan_of(config: RunConfig, data_dir: Path | None) -> Plan:
+    """The run that a configuration describes.
+
+    Args:
+        config: what can change a number.
+        data_dir: where to look for the dataset first.
+    """
+    entry = find_method(config.method)
+    stream = benchmark_of(config).build(seed=config.seed, validation=config.validation, data_dir=data_dir)
+    own_rate = float(cast(float, config.settings["lr"]))
+    first = own_rate if config.first_task_lr is None else config.first_task_lr
+    return Plan(
+        label=f"{config.benchmark} {config.method} seed {config.seed}",
+        stream=stream,
+        stages=all_at_once(stream) if entry.joint else one_by_one(stream),
+        make_model=partial(_make_model, stream, config.model),
+        make_optimizer=cast(MakeOptimizer, partial(entry.optimizer, **_arguments(config))),
+        first_task_lr=None if entry.joint else first,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        facts=config.as_dict(),
+    )
+
+
+def benchmark_of(config: RunConfig) -> Benchmark:
+    """The benchmark that a configuration describes."""
+    benchmark = find_benchmark(config.benchmark)
+    if not isinstance(benchmark, ImageBenchmark):
+        return benchmark
+    changes: dict[str, Any] = {**config.benchmark_parameters, "scenario": Scenario(config.scenario)}
+    return dataclasses.replace(benchmark, dataset=config.dataset, **changes)
+
+
+def _make_model(stream: TaskStream, name: str, seed: int) -> Any:
+    return model_for(stream, seed=seed, name=name)
+
+
+def _arguments(config: RunConfig) -> dict[str, Any]:
+    return dict(config.settings)
+
+
+def _base(request: Request, benchmark: Benchmark, stream: TaskStream, model: str) -> RunConfig:
+    """The configuration less what depends on the method."""
+    parameters: dict[str, Any] = {}
+    if isinstance(benchmark, ImageBenchmark):
+        parameters = {name: getattr(benchmark, name) for name in settable(benchmark) if name != "scenario"}
+    return RunConfig(
+        benchmark=request.benchmark,
+        dataset=benchmark.dataset if isinstance(benchmark, ImageBenchmark) else request.benchmark,
+        scenario=stream.scenario.value,
+        benchmark_parameters=parameters,
+        model=model,
+        method="",
+        settings={},
+        protocol=request.protocol,
+        first_task_lr=None,
+        seed=0,
+        epochs=1,
+        batch_size=1,
+        validation=request.validation,
+        dtype="float32",
+    )
+
+
+def _row_name(reference: str, benchmark: Benchmark, stream: TaskStream) -> str:
+    if reference in paper_benchmarks():
+        return reference
+    kind = benchmark.kind if isinstance(benchmark, ImageBenchmark) else "split"
+    classes = len({label for task in stream for label in task.classes})
+    return nearest_row(kind, channels=_channels(stream), classes=classes)
+
+
+def _channels(stream: TaskStream) -> int:
+    return stream.input_shape[0] if len(stream.input_shape) == 3 else 1
+
+
+def _word(value: object) -> str:
+    """A value of a TOML file as one would type it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,134 @@
+"""Doing runs: from configurations to results on disk, each done once, whoever else is at work there."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from fopng.config import RunConfig
+from fopng.environment import describe_environment
+from fopng.locks import HeldError
+from fopng.observers import JsonLog, Observer, TensorBoard
+from fopng.request import plan_of
+from fopng.result import DamagedFileError, RunResult
+from fopng.store import RunFolder, Store
+from fopng.train import Outcome, train
+
+LOGGED_STEPS = 100
+"""One step in so many is written to the log, with what it measured."""
+
+POLL_SECONDS = 0.5
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Where and how runs are done; nothing here can change a number on one machine."""
+
+    store: Store
+    device: torch.device
+    data_dir: Path | None = None
+    tensorboard: bool = False
+    observers: Sequence[Observer] = ()
+    notice: Callable[[str], None] = lambda message: None
+    """Told in a sentence what somebody may want to know."""
+    should_stop: Callable[[], bool] = lambda: False
+
+    def watched_by(self, observer: Observer) -> Workshop:
+        """The same workshop with an observer more."""
+        return dataclasses.replace(self, observers=(*self.observers, observer))
+
+    def unfinished(self, configs: Iterable[RunConfig]) -> list[RunConfig]:
+        """Those whose result is not there."""
+        return [config for config in configs if self._result(self.store.folder(config)) is None]
+
+    def do(self, configs: Sequence[RunConfig], *, again: bool = False) -> list[RunResult]:
+        """The results of these runs, in their order; those that are finished are not done again unless asked.
+
+        A run that another process is doing is left to it: first everything else is done, then its result waited for.
+        """
+        done: dict[str, RunResult] = {}
+        held = []
+        for config in configs:
+            try:
+                done[config.key] = self.do_one(config, again=again)
+            except HeldError as error:
+                held.append((config, error))
+        for config, error in held:
+            self.notice(f"{_label(config)} is being done elsewhere; waiting for it. ({error})")
+            done[config.key] = self._wait_for(config)
+        return [done[config.key] for config in configs]
+
+    def do_one(self, config: RunConfig, *, again: bool = False) -> RunResult:
+        """The result of one run; HeldError when another process is doing it."""
+        folder = self.store.folder(config)
+        with self._claim(folder, again) as result:
+            if result is not None:
+                return result
+            outcome = train(
+                plan_of(config, self.data_dir),
+                device=self.device,
+                checkpoint=folder.checkpoint,
+                observers=[*self.observers, *self._logs(folder)],
+                should_stop=self.should_stop,
+                notice=self.notice,
+            )
+            result = result_of(config, outcome, self.device)
+            folder.finish(result)
+            return result
+
+    def _claim(self, folder: RunFolder, again: bool) -> AbstractContextManager[RunResult | None]:
+        return folder.claim(again=again or self._is_damaged(folder))
+
+    def _wait_for(self, config: RunConfig) -> RunResult:
+        while True:
+            try:
+                return self.do_one(config)
+            except HeldError:
+                if self.should_stop():
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def _result(self, folder: RunFolder) -> RunResult | None:
+        return None if self._is_damaged(folder) else folder.result()
+
+    def _is_damaged(self, folder: RunFolder) -> bool:
+        try:
+            folder.result()
+        except DamagedFileError as error:
+            self.notice(f"{error} It is done again.")
+            return True
+        return False
+
+    def _logs(self, folder: RunFolder) -> list[Observer]:
+        logs: list[Observer] = [JsonLog(folder.log, every=LOGGED_STEPS)]
+        if self.tensorboard:
+            logs.append(TensorBoard(folder.path / "tensorboard", every=LOGGED_STEPS))
+        return logs
+
+
+def result_of(config: RunConfig, outcome: Outcome, device: torch.device) -> RunResult:
+    """What a run measured, with what it was and where."""
+    return RunResult(
+        config=config,
+        accuracy=tuple(outcome.accuracy),
+        validation_accuracy=None if outcome.validation_accuracy is None else tuple(outcome.validation_accuracy),
+        initial_accuracy=outcome.initial_accuracy,
+        accuracy_before=tuple(outcome.accuracy_before),
+        removed_fraction_by_task=tuple(outcome.removed_fraction_by_task),
+        seconds_by_phase=outcome.seconds_by_phase,
+        peak_memory_bytes=outcome.peak_memory_bytes,
+        environment=describe_environment(device),
+        status=outcome.status,
+    )
+
+
+def _label(config: RunConfig) -> str:
+    return f"{config.benchmark} {config.method} seed {config.seed}"

@@ -1,0 +1,331 @@
+"""The one loop for every method: tasks, epochs, refresh, steps, end of task, evaluation; saved as it goes."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fopng.checkpoint import Checkpoint, CheckpointError, Restored
+from fopng.observers import (
+    Audience,
+    EpochStarted,
+    Evaluated,
+    Observer,
+    RunEnded,
+    RunStarted,
+    StepDone,
+    TaskEnded,
+    TaskStarted,
+)
+from fopng.randomness import drawn_from, random_states, set_random_states
+from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
+from fopng.train.evaluation import accuracy
+from fopng.train.plan import Interrupted, Outcome, Plan, Row
+from fopng.train.seeds import Seeds
+from fopng.train.stages import Stage
+from fopng.types import Batch
+
+SAVE_SECONDS = 30.0
+"""The time between two checkpoints. It decides how much a crash costs, and no number."""
+
+DIAGNOSED_STEPS = 50
+"""About how many steps of a task the removed fraction is averaged over, at the least; one step in 50 of a long one."""
+
+Ending = Literal["finished", "diverged", "interrupted", "failed"]
+
+
+def train(
+    plan: Plan,
+    *,
+    device: torch.device,
+    checkpoint: Checkpoint | None = None,
+    observers: Iterable[Observer] = (),
+    should_stop: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = lambda sentence: None,
+    save_seconds: float = SAVE_SECONDS,
+) -> Outcome:
+    """Do a run, or the rest of it.
+
+    Args:
+        plan: the run.
+        device: where the model and the data live.
+        checkpoint: where it is saved while it goes on and taken up again; None for a run that cannot be interrupted.
+        observers: who is told what happens.
+        should_stop: asked after every step; when it says yes the run is saved and `Interrupted` raised.
+        notice: told what was found damaged and passed over.
+        save_seconds: the time between checkpoints; there is one at the end of each task besides.
+    """
+    seeds = Seeds(plan.seed)
+    with drawn_from(seeds.dropout, device), _plain_arithmetic():
+        run = _Run(plan, seeds, device, checkpoint, Audience(observers), should_stop, save_seconds)
+        return run.watched(notice)
+
+
+@final
+@dataclass
+class _Position:
+    """How far a run is: everything before it is done."""
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+    """Steps of the epoch."""
+    done: int = 0
+    """Steps of the run."""
+
+
+@final
+class _Run:
+    def __init__(
+        self,
+        plan: Plan,
+        seeds: Seeds,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+        audience: Audience,
+        should_stop: Callable[[], bool],
+        save_seconds: float,
+    ) -> None:
+        self.plan, self.seeds, self.device = plan, seeds, device
+        self.checkpoint, self.audience = checkpoint, audience
+        self.should_stop, self.save_seconds = should_stop, save_seconds
+        self.model = plan.make_model(seeds.weights).to(device)
+        self.optimizer = plan.make_optimizer(
+            self.model,
+            first_task=self._first_task(),
+            predict=_predict,
+            generator=torch.Generator().manual_seed(seeds.fisher),
+        )
+        self.stages = [
+            Stage(number, tasks, plan.stream, plan.batch_size, seeds, device)
+            for number, tasks in enumerate(plan.stages)
+        ]
+        self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
+        self.position, self.outcome, self.removed = _Position(), Outcome(), (0.0, 0)
+        self.watch = Stopwatch(device, self.outcome.seconds_by_phase)
+        self.saved = time.monotonic()
+
+    def watched(self, notice: Callable[[str], None]) -> Outcome:
+        """Do the run; observers learn how it ended, in whatever way."""
+        forget_peak_memory(self.device)
+        if self.checkpoint is not None:
+            self._restore(self.checkpoint.load(), notice)
+        plan, started, how = self.plan, time.monotonic(), cast(Ending, "failed")
+        self.audience.tell(RunStarted(plan.label, len(plan.stream), self.steps, self.position.done, plan.facts))
+        try:
+            self._run()
+            how = self.outcome.status
+        except (Interrupted, KeyboardInterrupt):
+            how = "interrupted"
+            raise
+        finally:
+            self.audience.tell(RunEnded(how, time.monotonic() - started))
+        return self.outcome
+
+    def _run(self) -> None:
+        try:
+            if self.outcome.initial_accuracy is None:
+                self._measure_start()
+            for stage in self.stages[self.position.stage :]:
+                with self._diverging():
+                    self._learn(stage)
+                self._evaluate(stage)
+                self.position = _Position(stage.number + 1, done=self.position.done)
+                self._save()
+        except FloatingPointError:
+            self.outcome.status = "diverged"
+        self._count_memory()
+
+    def _learn(self, stage: Stage) -> None:
+        """Learn a stage, from wherever the run stands."""
+        task, started = stage.tasks[-1], time.monotonic()
+        self.audience.tell(TaskStarted(task))
+        self.optimizer.begin_task(stage.number)
+        while self.position.epoch < self.plan.epochs:
+            self._learn_epoch(stage, task)
+            self.position = _Position(stage.number, self.position.epoch + 1, done=self.position.done)
+        with self.watch.phase("end of task"):
+            self.optimizer.end_task(stage.whole())
+        self.outcome.removed_fraction_by_task += [None] * (len(stage.tasks) - 1) + [self._mean_removed()]
+        self.audience.tell(TaskEnded(task, time.monotonic() - started))
+
+    def _learn_epoch(self, stage: Stage, task: int) -> None:
+        epoch, position = self.position.epoch, self.position
+        self.audience.tell(EpochStarted(task, epoch))
+        if position.step == 0:
+            with self.watch.phase("refresh"):
+                self.optimizer.refresh(stage.whole())
+        every = max(1, min(50, stage.steps * self.plan.epochs // DIAGNOSED_STEPS))
+        offset = epoch * stage.steps
+        self.model.train()
+        with self.watch.phase("train"):
+            for head, x, y in stage.epoch(epoch, position.step):
+                self.optimizer.zero_grad()
+                loss = cross_entropy(self.model(x, task=head), y)
+                loss.backward()
+                self.optimizer.step()
+                position.step += 1
+                position.done += 1
+                if (offset + position.step) % every == 0:
+                    self._diagnose()
+                if self.audience:
+                    self._tell_step(task, epoch, loss)
+                if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
+                    self._save_or_stop()
+        self._check_finite()
+
+    def _tell_step(self, task: int, epoch: int, loss: Tensor) -> None:
+        def measure() -> dict[str, float]:
+            found = self.optimizer.diagnose()
+            return {
+                "loss": float(loss.detach()),
+                "removed_fraction": float(found.removed_fraction),
+                "angle": float(found.angle),
+                "fisher_norm": float(found.fisher_norm),
+                "condition": float(found.condition),
+                "directions": found.directions,
+            }
+
+        self.audience.tell(StepDone(task, epoch, self.position.done, measure))
+
+    def _diagnose(self) -> None:
+        """Note the removed fraction of the last step, where there is something to project on."""
+        found = self.optimizer.diagnose()
+        fraction = float(found.removed_fraction) if found.directions else float("nan")
+        if isfinite(fraction):
+            self.removed = self.removed[0] + fraction, self.removed[1] + 1
+
+    def _mean_removed(self) -> float | None:
+        (total, count), self.removed = self.removed, (0.0, 0)
+        return total / count if count else None
+
+    # Measuring
+
+    def _measure_start(self) -> None:
+        with self.watch.phase("evaluation"):
+            every = self._row(range(len(self.plan.stream)), "test")
+        self.outcome.initial_accuracy = every
+        self.outcome.accuracy_before = [every[0], *[None] * (len(every) - 1)]
+        if self.plan.stream[0].validation is not None:
+            self.outcome.validation_accuracy = []
+
+    def _evaluate(self, stage: Stage) -> None:
+        """Measure every task seen, and the next one before it is learnt."""
+        last, tasks = stage.tasks[-1], len(self.plan.stream)
+        with self.watch.phase("evaluation"):
+            row = self._row(range(last + 1), "test")
+            held_out = None if self.outcome.validation_accuracy is None else self._row(range(last + 1), "validation")
+            if last + 1 < tasks:
+                self.outcome.accuracy_before[last + 1] = self._row([last + 1], "test")[last + 1]
+        _append(self.outcome.accuracy, row, last)
+        self.audience.tell(Evaluated(last, "test", row, _mean(row)))
+        if held_out is not None and self.outcome.validation_accuracy is not None:
+            _append(self.outcome.validation_accuracy, held_out, last)
+            self.audience.tell(Evaluated(last, "validation", held_out, _mean(held_out)))
+
+    def _row(self, tasks: Iterable[int], part: Literal["test", "validation"]) -> Row:
+        row: list[float | None] = [None] * len(self.plan.stream)
+        for task in tasks:
+            split = self.plan.stream[task].test if part == "test" else self.plan.stream[task].validation
+            assert split is not None
+            row[task] = accuracy(self.model, split, task, self.seeds, self.device)
+        return tuple(row)
+
+    def _count_memory(self) -> None:
+        here = peak_memory(self.device)
+        if here is not None:
+            self.outcome.peak_memory_bytes = max(here, self.outcome.peak_memory_bytes or 0)
+
+    # Numbers that are none
+
+    @contextmanager
+    def _diverging(self) -> Iterator[None]:
+        """A refusal because of numbers that are none is a divergence, whoever noticed it first."""
+        try:
+            yield
+        except ValueError as error:
+            held = [*self.model.parameters(), *self.optimizer.method.vectors.values()]
+            if all(bool(tensor.isfinite().all()) for tensor in held):
+                raise
+            raise FloatingPointError(str(error)) from error
+
+    def _check_finite(self) -> None:
+        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
+            raise FloatingPointError("The parameters are no longer numbers. Lower the learning rate.")
+
+    # Saving
+
+    def _save_or_stop(self) -> None:
+        self._save()
+        if self.should_stop():
+            raise Interrupted(self.position.done, self.steps)
+
+    def _save(self) -> None:
+        self.saved = time.monotonic()
+        if self.checkpoint is None:
+            return
+        self._count_memory()
+        with self.watch.phase("checkpoints"):
+            self.checkpoint.save(
+                {
+                    "position": vars(self.position),
+                    "model": self.model.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "random": random_states(self.device),
+                    "outcome": self.outcome.as_dict(),
+                    "removed": self.removed,
+                }
+            )
+        self.saved = time.monotonic()
+
+    def _restore(self, found: Restored, notice: Callable[[str], None]) -> None:
+        for sentence in found.damaged:
+            notice(sentence)
+        state: dict[str, Any] | None = found.state
+        if state is None:
+            return
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.position, self.outcome = _Position(**state["position"]), Outcome(**state["outcome"])
+            self.removed = state["removed"]
+            set_random_states(state["random"], self.device)
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f"Expected the checkpoint of this run, got one that does not fit ({error}). Start over with --again."
+            ) from error
+        self.watch = Stopwatch(self.device, self.outcome.seconds_by_phase)
+
+    def _first_task(self) -> torch.optim.Optimizer | Literal["own"]:
+        rate = self.plan.first_task_lr
+        return "own" if rate is None else torch.optim.SGD(self.model.parameters(), lr=rate)
+
+
+def _predict(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    x, y, task = batch
+    return model(x, task=task), y
+
+
+def _append(matrix: list[Row], row: Row, task: int) -> None:
+    """Add a row after those of tasks that were never the last one learnt, as in joint training."""
+    nothing: Row = (None,) * len(row)
+    matrix.extend([nothing] * (task - len(matrix)))
+    matrix.append(row)
+
+
+def _mean(row: Row) -> float:
+    measured = [value for value in row if value is not None]
+    return sum(measured) / len(measured)
+
+
+@contextmanager
+def _plain_arithmetic() -> Iterator[None]:
+    """float32 as it is written, and on a GPU the same algorithms every time."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield

@@ -1,0 +1,76 @@
+"""What a run is, for the loop, and what comes out of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, final
+
+import torch
+from torch import nn
+
+from fopng.benchmarks.stream import TaskStream
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask
+from fopng.types import Predict
+
+Row = tuple[float | None, ...]
+
+
+class MakeOptimizer(Protocol):
+    """A method with its settings, waiting for a model."""
+
+    def __call__(
+        self, model: nn.Module, *, first_task: FirstTask, predict: Predict, generator: torch.Generator
+    ) -> ContinualOptimizer:
+        """The optimizer of this model."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run, ready to be done."""
+
+    label: str
+    """In words, such as `split-mnist fopng seed 0`."""
+    stream: TaskStream
+    stages: tuple[tuple[int, ...], ...]
+    """The tasks that are learnt together, stage after stage: `one_by_one` or `all_at_once`."""
+    make_model: Callable[[int], nn.Module]
+    """From the seed of the weights to a model that takes `model(x, task=number)`."""
+    make_optimizer: MakeOptimizer
+    first_task_lr: float | None
+    """The rate of the plain SGD that learns the first stage; None where the method learns it itself."""
+    epochs: int
+    batch_size: int
+    seed: int
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """The configuration, for observers."""
+
+
+@final
+@dataclass(kw_only=True)
+class Outcome:
+    """What a run measured, growing while it goes on; the tasks that were not measured are None."""
+
+    accuracy: list[Row] = field(default_factory=list)
+    """Row k: on test after task k, one number a task."""
+    validation_accuracy: list[Row] | None = None
+    initial_accuracy: Row | None = None
+    """Before any training."""
+    accuracy_before: list[float | None] = field(default_factory=list)
+    """On each task's test set just before it was learnt."""
+    removed_fraction_by_task: list[float | None] = field(default_factory=list)
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    status: Literal["finished", "diverged"] = "finished"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        return dict(vars(self))
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and saved where it is."""
+
+    def __init__(self, done: int, steps: int) -> None:
+        super().__init__(f"Stopped after {done} of {steps} steps.")
+        self.done, self.steps = done, steps
