@@ -15,13 +15,16 @@ import fopng
 ROOT = Path(fopng.__file__).parent
 
 LAYERS = {
-    "words": ["types", "parameters"],
+    "words": ["types", "parameters", "atomic", "locks", "state", "randomness"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": ["basis", "memory", "metric", "fisher", "projection"],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],
-    "results": ["scores", "store", "settings", "sweep", "paper", "report"],
+    "results": [
+        *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
+        *["request", "runs", "sweep", "paper", "report"],
+    ],
     "edges": ["cli", "integrations", "distributed"],
 }
 """A module imports from its own layer and from those above it."""
