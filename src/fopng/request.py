@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +46,8 @@ class Request:
     scenario: str | None = None
     model: str | None = None
     protocol: str = "matched"
+    first_task_lr: float | None = None
+    """The rate of SGD on the first task, instead of the protocol's."""
     epochs: int | None = None
     batch_size: int | None = None
     assignments: Sequence[str] = ()
@@ -92,6 +95,8 @@ class Request:
                 raise ValueError(
                     f"Expected each {kind} once, and one at least, got {', '.join(map(str, values)) or 'none'}."
                 )
+        if self.first_task_lr is not None and not 0 < self.first_task_lr < math.inf:
+            raise ValueError(f"Expected a first task's learning rate above 0, got {self.first_task_lr}.")
         if min(self.seeds) < 0:
             raise ValueError(f"Expected seeds of 0 or more, got {min(self.seeds)}.")
 
@@ -126,6 +131,8 @@ class Request:
 
     def _first_task_lr(self, paper: PaperEntry, benchmark: Benchmark, stream: TaskStream) -> float | None:
         """The printed text names a rate for CIFAR only; for MNIST it is the method's own."""
+        if self.first_task_lr is not None:
+            return self.first_task_lr
         own = self.protocol == "printed" and _row_name(self.benchmark, benchmark, stream).endswith("mnist")
         return None if own else paper.first_task_lr
 

@@ -19,7 +19,7 @@ from fopng.observers import JsonLog, Observer, TensorBoard
 from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
-from fopng.train import Outcome, train
+from fopng.train import SAVE_SECONDS, Outcome, train
 
 LOGGED_STEPS = 100
 """One step in so many is written to the log, with what it measured."""
@@ -40,6 +40,7 @@ class Workshop:
     notice: Callable[[str], None] = lambda message: None
     """Told in a sentence what somebody may want to know."""
     should_stop: Callable[[], bool] = lambda: False
+    save_seconds: float = SAVE_SECONDS
 
     def watched_by(self, observer: Observer) -> Workshop:
         """The same workshop with an observer more."""
@@ -55,14 +56,14 @@ class Workshop:
         A run that another process is doing is left to it: first everything else is done, then its result waited for.
         """
         done: dict[str, RunResult] = {}
-        held = []
+        held: list[tuple[RunConfig, HeldError]] = []
         for config in configs:
             try:
                 done[config.key] = self.do_one(config, again=again)
             except HeldError as error:
                 held.append((config, error))
-        for config, error in held:
-            self.notice(f"{_label(config)} is being done elsewhere; waiting for it. ({error})")
+        for config, holder in held:
+            self.notice(f"{_label(config)} is being done elsewhere; waiting for it. {holder}")
             done[config.key] = self._wait_for(config)
         return [done[config.key] for config in configs]
 
@@ -79,6 +80,7 @@ class Workshop:
                 observers=[*self.observers, *self._logs(folder)],
                 should_stop=self.should_stop,
                 notice=self.notice,
+                save_seconds=self.save_seconds,
             )
             result = result_of(config, outcome, self.device)
             folder.finish(result)

@@ -49,7 +49,8 @@ def final_average_accuracy(accuracy: Matrix) -> float:
 def forgetting(accuracy: Matrix) -> float:
     """Chaudhry et al. (2018): how far each task but the last fell from its best, `max_{j<=l<T} a_lj - a_Tj`, averaged.
 
-    The maximum starts at the task itself, so that measuring tasks before they are learnt does not change the number. NaN for a single task and for an unfinished run.
+    The maximum starts at the task itself, so that measuring tasks before they are learnt does not change the number.
+    NaN for a single task and for an unfinished run.
     """
     matrix = as_matrix(accuracy)
     if not _finished(matrix) or len(matrix) < 2:

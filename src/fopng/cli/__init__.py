@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fopng.cli import benchmarks, data, run
+from fopng.cli import benchmarks, compare, data, demo, methods, report, run, show
 from fopng.cli.errors import exit_code
 
 app = typer.Typer(
@@ -14,9 +14,14 @@ app = typer.Typer(
     help="Continual-learning optimizers, and the laboratory that compares them.",
     no_args_is_help=True,
 )
+app.command("demo")(demo.demo)
 app.command("run")(run.run)
-app.add_typer(data.app, name="data")
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
+app.command("show")(show.show)
+app.command("methods")(methods.methods)
 app.command("benchmarks")(benchmarks.benchmarks)
+app.add_typer(data.app, name="data")
 
 
 def main() -> None:

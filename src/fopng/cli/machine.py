@@ -37,10 +37,9 @@ def use_threads(asked: int | None, model: str) -> None:
 
 def threads_for(model: str) -> int:
     """An MLP's steps are too small to share between threads."""
-    return (
-        1
-        if model == "mlp"
-        else len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+    return 1 if model == "mlp" else cores()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,15 +1,27 @@
-"""Progress of downloads: a bar with the time left on a terminal, plain lines in a log."""
+"""Progress of downloads and of runs in other processes: bars with the time left on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from fopng.cli.output import megabytes
+
+if TYPE_CHECKING:
+    from fopng.result import RunResult
 
 
 @final
@@ -59,3 +71,51 @@ class DownloadProgress(AbstractContextManager["DownloadProgress"]):
         self._quarters[file] = quarter
         size = f" {megabytes(done)} of {megabytes(total)}" if total else ""
         self._console.print(f"{self._name}: {file}{size}", soft_wrap=True)
+
+
+@final
+class RunsProgress(AbstractContextManager["RunsProgress"]):
+    """How many runs are done, on stderr."""
+
+    def __init__(self, console: Console, runs: int) -> None:
+        self._console = console
+        self._runs, self._done, self._started = runs, 0, time.monotonic()
+        self._bars = Progress(
+            MofNCompleteColumn(),
+            TextColumn("runs"),
+            BarColumn(bar_width=None),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+            expand=True,
+            speed_estimate_period=300,
+        )
+        self._bar = self._bars.add_task("", total=runs)
+
+    def __enter__(self) -> RunsProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def advance(self, result: RunResult) -> None:
+        """Called for every run that ends."""
+        from fopng.observers.progress import duration
+
+        self._done += 1
+        self._bars.advance(self._bar)
+        if not self._console.is_terminal:
+            config = result.config
+            how = f"accuracy {100 * result.final_accuracy:.1f} %" if result.status == "finished" else result.status
+            left = (time.monotonic() - self._started) / self._done * (self._runs - self._done)
+            self._console.print(
+                f"run {self._done}/{self._runs}, {config.benchmark} {config.method} seed {config.seed}: "
+                f"{how}, {duration(left)} left",
+                markup=False,
+                soft_wrap=True,
+            )

@@ -28,3 +28,17 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
         Console(stderr=True, highlight=False).print(
             f"Runs in {out}. A page from them: fopng report {out}", markup=False
         )
+
+
+def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
+    """Write the page of these results, and say where it is."""
+    from fopng.report import write_report
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(path, results, title=title)
+    say_written(path)
+
+
+def say_written(path: Path) -> None:
+    """Say on stderr that a file was written."""
+    Console(stderr=True, highlight=False).print(f"Written: {path}", markup=False, soft_wrap=True)

@@ -1,8 +1,18 @@
 """The one training loop: every method, every benchmark, saved as it goes and taken up where it stopped."""
 
-from fopng.train.loop import train
+from fopng.train.loop import SAVE_SECONDS, train
 from fopng.train.plan import Interrupted, MakeOptimizer, Outcome, Plan
 from fopng.train.seeds import Seeds
 from fopng.train.stages import all_at_once, one_by_one
 
-__all__ = ["Interrupted", "MakeOptimizer", "Outcome", "Plan", "Seeds", "all_at_once", "one_by_one", "train"]
+__all__ = [
+    "SAVE_SECONDS",
+    "Interrupted",
+    "MakeOptimizer",
+    "Outcome",
+    "Plan",
+    "Seeds",
+    "all_at_once",
+    "one_by_one",
+    "train",
+]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -116,7 +116,8 @@ class _Run:
         forget_peak_memory(self.device)
         if self.checkpoint is not None:
             self._restore(self.checkpoint.load(), notice)
-        plan, started, how = self.plan, time.monotonic(), cast(Ending, "failed")
+        plan, started = self.plan, time.monotonic()
+        how: Ending = "failed"
         self.audience.tell(RunStarted(plan.label, len(plan.stream), self.steps, self.position.done, plan.facts))
         try:
             self._run()

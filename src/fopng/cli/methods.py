@@ -1,0 +1,91 @@
+"""`fopng methods`: what there is to compare, and the settings of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fopng.cli.options import complete_methods
+from fopng.cli.output import JsonOption, show_json, show_table
+
+if TYPE_CHECKING:
+    from fopng.methods.catalog import MethodEntry
+
+
+def methods(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One method, to see its settings.", autocompletion=complete_methods, show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods, or the settings of one."""
+    from fopng.methods.catalog import METHODS
+    from fopng.request import find_method
+
+    if name is None:
+        _show_all([_describe(entry) for entry in METHODS.values()], as_json)
+    else:
+        _show_one(find_method(name), as_json)
+
+
+def _show_all(described: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json(described)
+        return
+    columns = ("method", "year", "paper", "keeps data", "settings", "title")
+    rows = [
+        (
+            each["name"],
+            str(each["year"]),
+            each["paper"],
+            "yes" if each["keeps_data"] else "no",
+            str(len(each["settings"])),
+            each["title"],
+        )
+        for each in described
+    ]
+    show_table(columns, rows, right=("year", "settings"))
+    typer.echo("\nThe settings of one: fopng methods NAME")
+
+
+def _show_one(entry: MethodEntry, as_json: bool) -> None:
+    described = _describe(entry)
+    if as_json:
+        show_json(described)
+        return
+    typer.echo(f"{entry.name}: {entry.title} ({entry.paper}, {entry.year}). Of old tasks it keeps: {entry.keeps}.\n")
+    rows = [(each["name"], each["default"], each["explanation"]) for each in described["settings"]]
+    show_table(("setting", "default", "is"), [(name, _word(default), text) for name, default, text in rows])
+    typer.echo("\nThe paper's values for a benchmark stand in for these defaults where it has some.")
+
+
+def _describe(entry: MethodEntry) -> dict[str, Any]:
+    from fopng.request import defaults_of
+    from fopng.settings import explanations_of, settings_of
+
+    texts, defaults = explanations_of(entry.optimizer), defaults_of(entry)
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "year": entry.year,
+        "paper": entry.paper,
+        "keeps": entry.keeps,
+        "keeps_data": entry.keeps_data,
+        "settings": [
+            {
+                "name": setting.name,
+                "is": setting.wording(),
+                "default": "from the paper" if setting.required else defaults[setting.name],
+                "explanation": texts.get(setting.name, ""),
+            }
+            for setting in settings_of(entry.optimizer).values()
+        ],
+    }
+
+
+def _word(default: object) -> str:
+    if default is None:
+        return "none"
+    return f"{default:g}" if isinstance(default, float) else str(default)
