@@ -236,6 +236,18 @@ class SampleGradients:
             out[..., self.layout.span(names)] = layer.slab(0, layer.size)
         return out
 
+    def cleared(self, kept: Tensor) -> "SampleGradients":
+        """Zero in the replicas that are not kept, `[...]`, whatever they hold."""
+        layers = {}
+        for names, layer in self.layers.items():
+            held = layer.tensors()
+            zeroed = {
+                key: torch.where(kept.reshape(*kept.shape, *[1] * (t.dim() - kept.dim())), t, 0)
+                for key, t in held.items()
+            }
+            layers[names] = layer_gradients(zeroed, size=layer.size)
+        return SampleGradients(self.layout, layers, self.count)
+
     def add_squares(self, total: Tensor) -> None:
         """Add the sum of the squared gradients to `total [..., p]`."""
         for names, layer in self.layers.items():

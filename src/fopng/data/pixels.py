@@ -24,6 +24,12 @@ class PixelMap:
         self._taken = source.clip(min=0)
         self._inside = None if source.min() >= 0 else source >= 0
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PixelMap) and np.array_equal(self.source, other.source)
+
+    def __hash__(self) -> int:
+        return hash(self.source.tobytes())
+
     def __call__(self, images: NDArray[Any]) -> NDArray[Any]:
         """New images from old, [n, channels, height, width]; every channel moves alike."""
         flat = images.reshape(*images.shape[:2], -1)

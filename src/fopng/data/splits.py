@@ -49,6 +49,10 @@ class Split(ABC):
         """(x, y) of every sample, on a device."""
         return self.read(torch.arange(len(self)), device)
 
+    def same_samples(self, other: Split) -> bool:
+        """Whether another split is known to hold the same samples in the same order, without reading them."""
+        return self is other
+
     @final
     def order(self, generator: torch.Generator | None) -> Tensor:
         """The rows of one epoch, int64 [n]: drawn from the generator, or as they are without one."""
@@ -136,6 +140,17 @@ class ArraySplit(Split):
         """All targets, int64 [n]."""
         return self._targets
 
+    def same_samples(self, other: Split) -> bool:
+        """Whether another split takes the same rows of the same array and does the same to them."""
+        return self is other or (
+            isinstance(other, ArraySplit)
+            and _same_array(self._images, other._images)
+            and np.array_equal(_or_none(self._rows), _or_none(other._rows))
+            and torch.equal(self._targets, other._targets)
+            and self._pixels == other._pixels
+            and self._scaling == other._scaling
+        )
+
     def read(self, rows: Tensor, device: Device = None) -> Batch:
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
         rows = rows.cpu()
@@ -146,6 +161,19 @@ class ArraySplit(Split):
         x = torch.from_numpy(raw).to(device)
         x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
+
+
+def _same_array(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether two arrays are one: the same memory, or the same part of the same file."""
+    if first is second:
+        return True
+    if not (isinstance(first, np.memmap) and isinstance(second, np.memmap)):
+        return False
+    return bool((first.filename, first.offset, first.shape) == (second.filename, second.offset, second.shape))
+
+
+def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.array([-1]) if rows is None else rows
 
 
 @final
