@@ -69,27 +69,6 @@ class TaskData(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What the last step did; tensors `[...]`, NaN where a figure does not apply.
-
-    Args:
-        removed_fraction: how much of the gradient the projection took away, `|g - P g| / |g|`.
-        angle: between the step and the gradient, in degrees.
-        fisher_norm: the step's length in the metric it was made in.
-        condition: of the Gram matrix.
-        directions: how many gradients are stored.
-        bytes: what the method holds.
-    """
-
-    removed_fraction: Tensor
-    angle: Tensor
-    fisher_norm: Tensor
-    condition: Tensor
-    directions: int
-    bytes: int
-
-
 @dataclass(kw_only=True)
 class Method(ABC):
     """A method's settings and state. Numeric settings are numbers, or one a replica `[...]`.

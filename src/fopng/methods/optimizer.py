@@ -1,32 +1,26 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
-import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
-import numpy
 import torch
 from torch import Tensor, nn
 
 from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import Diagnosis, Method, require
-from fopng.metric import Metric
+from fopng.methods.base import Method, require
+from fopng.methods.diagnosis import Diagnosis, Step, no_step
+from fopng.methods.first import FirstOptimizer, FirstTask, check_first
+from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
-from fopng.projection import Projector
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
-FirstTask: TypeAlias = torch.optim.Optimizer | Literal["own"] | None
-"""What trains the first task: an optimizer, the method itself ("own"), or the method's default (None)."""
+__all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
 
 Groups: TypeAlias = Sequence[Mapping[str, Any]]
 """Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
-
-FIRST_TASK_LR = 1e-2
-"""The learning rate of the plain SGD that trains the first task by default."""
 
 
 @final
@@ -47,43 +41,6 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
-
-
-@final
-@dataclass(frozen=True)
-class _Step:
-    """A step that was taken, and what made it.
-
-    Args:
-        raw: the gradient of the loss.
-        g: what the method made of it before it projected: momentum, a penalty.
-        v: the step.
-        projector: what projected.
-        metric: in which the step has its length.
-    """
-
-    raw: Tensor
-    g: Tensor
-    v: Tensor
-    projector: Projector | None
-    metric: Metric
-
-    def figures(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Removed fraction, angle, Fisher norm and condition, as in `Diagnosis`."""
-        g, v, projector = self.g, self.v, self.projector
-        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
-        cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
-        angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
-        nan = g.new_tensor(torch.nan)
-        condition = nan if projector is None or projector.basis.count == 0 else _condition(projector)
-        return removed, angle, self.metric.norm(v), condition
-
-
-def _condition(projector: Projector) -> Tensor:
-    """The condition of the matrix that was inverted: from its inverse, where that is not a pseudo-inverse."""
-    values = torch.linalg.eigvalsh(projector.inverse)
-    regular = values[0] > 1e-14 * values[-1]
-    return torch.where(regular, values[-1] / values[0], projector.condition)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -130,11 +87,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
-        self._last: _Step | None = None
+        self._last: Step | None = None
         super().__init__(self._make_groups(groups), {"lr": lr})
         self._rate()
         self._attach()
-        self._first = self._make_first(first_task)
+        self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
 
     # The life cycle
 
@@ -162,8 +119,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         check_rewindable(batches)
         self._raise_nonfinite()
         self._follow_model()
-        if not self._first_steps:
-            with torch.no_grad(), self._untraced():
+        if self._first_at_work is None:
+            with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
                 self.method.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
@@ -177,7 +134,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
-        with torch.no_grad(), self._untraced():
+        with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
             if not any(sample_count(batch) for batch in batches):
                 raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
             self.method.end_task(self._data(batches))
@@ -197,7 +154,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_ready()
-        with self._unrounded():
+        with unrounded(self._parameters):
             self._step()
         self.steps += 1
         return loss
@@ -206,10 +163,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
         directions = 0 if self.method.memory is None else self.method.memory.count
-        unknown = torch.tensor(torch.nan)
-        with torch.no_grad(), self._unrounded():
-            figures = (unknown, unknown, unknown, unknown) if self._last is None else self._last.figures()
-        return Diagnosis(*figures, directions, self.method.nbytes)
+        with torch.no_grad(), unrounded(self._parameters):
+            told = no_step if self._last is None else self._last.diagnose
+            return told(directions, self.method.nbytes)
 
     # State
 
@@ -227,7 +183,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
-            "first_task": self._first_state() if self._first_steps else None,
+            "first_task": None if self._first_at_work is None else self._first_at_work.state_dict(self._names_by_id()),
         }
         return state
 
@@ -247,7 +203,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if len(rates) != len(self.param_groups):
             raise ValueError(f"Expected a state with {len(self.param_groups)} parameter groups, got {len(rates)}.")
         if own["tasks_done"] == 0:
-            self._load_first(own["first_task"])
+            check_first(self._first, own["first_task"])
+            if self._first is not None:
+                self._first.load_state_dict(own["first_task"], self._names_by_id())
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self.method.load_state_dict(own["state"], layout, self._blank())
@@ -260,9 +218,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
     # Inside
 
     @property
-    def _first_steps(self) -> bool:
-        """Whether another optimizer is at work."""
-        return self._first is not None and self.tasks_done == 0
+    def _first_at_work(self) -> FirstOptimizer | None:
+        """The other optimizer, while it is at work."""
+        return self._first if self.tasks_done == 0 else None
+
+    def _names_by_id(self) -> dict[int, str]:
+        return {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
 
     def _make_groups(self, groups: Groups | None) -> list[dict[str, Any]]:
         """The groups that were asked for, and one with all other trainable parameters."""
@@ -276,46 +237,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
             )
         rest = [p for p in self._parameters if id(p) not in taken]
         return [{"params": rest}, *made] if rest else made
-
-    def _make_first(self, first: FirstTask) -> torch.optim.Optimizer | None:
-        if first == "own" or (first is None and self.method.own_start):
-            return None
-        if first is None:
-            return torch.optim.SGD(self._parameters, lr=FIRST_TASK_LR)
-        if not isinstance(first, torch.optim.Optimizer):
-            raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
-        return first
-
-    def _first_names(self) -> list[list[str]]:
-        """Which parameters the first task's optimizer holds, group by group; those that are not the model's by number."""
-        assert self._first is not None
-        names = {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
-        groups = [group["params"] for group in self._first.param_groups]
-        return [[names.get(id(p), str(k)) for k, p in enumerate(group)] for group in groups]
-
-    def _first_state(self) -> dict[str, Any]:
-        assert self._first is not None
-        kind, state = type(self._first).__name__, self._first.state_dict()
-        return {"kind": kind, "names": self._first_names(), "state": state}
-
-    def _load_first(self, saved: dict[str, Any] | None) -> None:
-        """Take over the state of the first task's optimizer, by name: the model may have more parameters by now."""
-        found = "'own'" if saved is None else saved["kind"]
-        expected = "'own'" if self._first is None else type(self._first).__name__
-        require(found == expected, f"Expected a state whose first_task is {expected}, got {found}. Pass the same one.")
-        if self._first is None or saved is None:
-            return
-        groups = saved["state"]["param_groups"]
-        require(
-            len(groups) == len(self._first.param_groups),
-            f"Expected a state whose first_task has {len(self._first.param_groups)} parameter groups, got {len(groups)}.",
-        )
-        made, fresh = [], sum(len(group["params"]) for group in groups)
-        for group, old, new in zip(groups, saved["names"], self._first_names(), strict=True):
-            numbers = dict(zip(old, group["params"], strict=True))
-            made.append({**group, "params": [numbers.get(name, fresh + k) for k, name in enumerate(new)]})
-            fresh += len(new)
-        self._first.load_state_dict({**saved["state"], "param_groups": made})
 
     def _list_parameters(self) -> None:
         named = dict(self.model.named_parameters())
@@ -347,35 +268,18 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.layout = layout
             self._list_parameters()
             self.param_groups[0]["params"].extend(new)
-            if self._first_steps and self._first is not None:
-                self._first.param_groups[0]["params"].extend(new)
+            if self._first_at_work is not None:
+                self._first_at_work.add(new)
             self._attach()
         self.method.move(self._blank())
 
     def _data(self, batches: Iterable[Batch]) -> _Task:
         return _Task(self.source, batches, self.generator, self._flat_parameters)
 
-    @contextmanager
-    def _untraced(self) -> Iterator[None]:
-        """Leave the global random states as they were, although a loader may shuffle and a dataset augment."""
-        devices = {p.device.index for p in self._parameters if p.device.type == "cuda"}
-        python, legacy = random.getstate(), numpy.random.get_state()  # noqa: NPY002
-        with torch.random.fork_rng(devices), self._unrounded():
-            try:
-                yield
-            finally:
-                random.setstate(python)
-                numpy.random.set_state(legacy)  # noqa: NPY002
-
-    def _unrounded(self) -> AbstractContextManager[object]:
-        """Switch autocast off, which would round what is computed here."""
-        kind = self._parameters[0].device.type
-        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
-        if not self._first_steps and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
+        if self._first_at_work is None and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
             name = type(self).__name__
             raise RuntimeError(f"{name} needs the new task's Fisher. Call refresh(loader) before step, once an epoch.")
 
@@ -424,9 +328,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self._finite = finite if self._finite is None else self._finite & finite
         elif not finite:
             self._raise_named(raw)
-        if self._first_steps:
-            assert self._first is not None
-            self._first.step()
+        if self._first_at_work is not None:
+            self._first_at_work.optimizer.step()
         else:
             self._step_method(grads.keys(), raw, finite)
 
@@ -441,7 +344,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             v = torch.where(finite, v, 0.0)
             changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
             method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
-        self._last = _Step(raw, g, v, method.projector, method.step_metric())
+        self._last = Step(raw, g, v, method.projector, method.step_metric())
         steps = self.layout.split(v)
         moving = [(p, steps[n]) for n, p in zip(self.layout.names, self._parameters, strict=True) if n in names]
         torch._foreach_sub_([p for p, _ in moving], [s.to(p.dtype) for p, s in moving])
