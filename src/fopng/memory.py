@@ -71,6 +71,7 @@ class GradientMemory:
         self.shares: list[int] = []
         self.dropped = 0
         self._layers: dict[Names, list[_Segment]] = {}
+        self._parts: list[_Layer] = []
 
     @property
     def count(self) -> int:
@@ -92,7 +93,7 @@ class GradientMemory:
     @property
     def layers(self) -> tuple[Names, ...]:
         """The layers that hold gradients, each by the names of its parameters."""
-        return tuple(key for key, segments in self._layers.items() if segments)
+        return tuple(self._layers)
 
     @property
     def like(self) -> Tensor:
@@ -113,7 +114,7 @@ class GradientMemory:
                 part = None if weight is None else weight[..., self.layout.span(names)].clone()
                 self._add(names, _Segment(start, layer, part))
             start += block.count
-        self._sort()
+        self._arrange(self._layers)
         self.shares.append(sum(block.count for block in gradients))
         if self.capacity is not None and self.count > self.capacity:
             self._thin(self.capacity)
@@ -148,9 +149,11 @@ class GradientMemory:
                 return
         layer.append(segment)
 
-    def _sort(self) -> None:
-        """Put the layers into flat order: sums then run in the same order however the memory came about."""
-        self._layers = dict(sorted(self._layers.items(), key=lambda item: self.layout.span(item[0]).start))
+    def _arrange(self, layers: dict[Names, list[_Segment]]) -> None:
+        """Take layers in flat order: sums then run in the same order however the memory came about."""
+        placed = sorted((self.layout.span(names).start, names) for names, segments in layers.items() if segments)
+        self._layers = {names: layers[names] for _, names in placed}
+        self._parts = [(self.layout.span(names), segments) for names, segments in self._layers.items()]
 
     def _thin(self, capacity: int) -> None:
         """Keep evenly spaced directions of every task, so that all tasks have the same share."""
@@ -171,22 +174,18 @@ class GradientMemory:
         )
 
     def _select(self, keep: list[int]) -> None:
+        kept: dict[Names, list[_Segment]] = {names: [] for names in self._layers}
         for names, layer in self._layers.items():
-            kept = []
             for segment in layer:
                 rows = segment.rows
                 inside = [(new, old - rows.start) for new, old in enumerate(keep) if rows.start <= old < rows.stop]
                 if inside:
                     index = torch.tensor([old for _, old in inside])
-                    kept.append(_Segment(inside[0][0], segment.gradients.select(index), segment.weight))
-            self._layers[names] = kept
+                    kept[names].append(_Segment(inside[0][0], segment.gradients.select(index), segment.weight))
+        self._arrange(kept)
 
     def _segments(self) -> Iterator[_Segment]:
         return itertools.chain.from_iterable(self._layers.values())
-
-    def _parts(self) -> Iterator[_Layer]:
-        for names, segments in self._layers.items():
-            yield self.layout.span(names), segments
 
     def _lead(self, *operands: Tensor | None) -> torch.Size:
         """The replica axes of a result: those of the memory and of what it is multiplied with."""
@@ -197,11 +196,11 @@ class GradientMemory:
 
     def rmatvec(self, x: Tensor) -> Tensor:
         """`G^T x`, weights included: `[..., p] -> [..., m]`."""
-        if not self.layers:
+        if not self._parts:
             return x.new_zeros(*x.shape[:-1], self.count)
         given = x.to(self.like.dtype)
         out = given.new_zeros(*self._lead(x), self.count)
-        for part, segments in self._parts():
+        for part, segments in self._parts:
             own = given[..., part]
             for segment in segments:
                 weighted = own if segment.weight is None else own * segment.weight
@@ -210,11 +209,11 @@ class GradientMemory:
 
     def matvec(self, c: Tensor) -> Tensor:
         """`G c`, weights included: `[..., m] -> [..., p]`."""
-        if not self.layers:
+        if not self._parts:
             return c.new_zeros(*c.shape[:-1], self.size)
         given = c.to(self.like.dtype)
         out = given.new_zeros(*self._lead(c), self.size)
-        for part, segments in self._parts():
+        for part, segments in self._parts:
             for segment in segments:
                 own = segment.gradients.matvec(given[..., segment.rows])
                 out[..., part] += own if segment.weight is None else own * segment.weight
@@ -223,7 +222,7 @@ class GradientMemory:
     def gram(self, weights: Tensor | None) -> Tensor:
         """`G^T diag(weights) G`, slab by slab: `[..., m, m]`, added up in float64."""
         lead = self._lead(weights)
-        device = weights.device if weights is not None else self.like.device if self.layers else None
+        device = weights.device if weights is not None else self.like.device if self._parts else None
         out = torch.zeros(*lead, self.count, self.count, dtype=torch.float64, device=device)
         for span, layers in self._groups():
             segments = [segment for _, own in layers for segment in own]
@@ -245,13 +244,12 @@ class GradientMemory:
         """Layers that share parameters (factored for one task, written out for another): their products count, too."""
         group: list[_Layer] = []
         stop = 0
-        for part, segments in self._parts():
+        for part, segments in self._parts:
             if group and part.start >= stop:
                 yield slice(group[0][0].start, stop), group
                 group = []
-            if segments:
-                group.append((part, segments))
-                stop = max(stop, part.stop)
+            group.append((part, segments))
+            stop = max(stop, part.stop)
         if group:
             yield slice(group[0][0].start, stop), group
 
@@ -268,14 +266,14 @@ class GradientMemory:
 
     def dense(self) -> Tensor:
         """`G^T` written out, weights included: `[..., m, p]`; for small models and tests."""
-        if not self.layers:
+        if not self._parts:
             return torch.zeros(self.count, self.size)
-        return self._slab(list(self._parts()), slice(0, self.count), slice(0, self.size), self._lead())
+        return self._slab(self._parts, slice(0, self.count), slice(0, self.size), self._lead())
 
     def only(self, names: Collection[str]) -> "GradientMemory":
         """Look at the layers that have one of these parameters; the gradients themselves are shared, not copied."""
         view = GradientMemory(self.layout)
-        view._layers = {key: layer for key, layer in self._layers.items() if any(name in names for name in key)}
+        view._arrange({key: layer for key, layer in self._layers.items() if any(name in names for name in key)})
         # nothing stored concerns these parameters: no directions, rather than directions that are all zero
         view.shares = self.shares if view.layers else []
         return view
@@ -284,14 +282,16 @@ class GradientMemory:
         """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""
         layout.check_extends(self.layout)
         old, self.layout = self.layout, layout
-        for names, segments in list(self._layers.items()):
-            if layout.runs(names) != [names]:
-                # no longer neighbours (a bias that was frozen lies between them): one by one
-                del self._layers[names]
-                for name in names:
-                    part = _within(old, names, name)
-                    self._layers.setdefault((name,), []).extend(segment.only(part) for segment in segments)
-        self._sort()
+        layers: dict[Names, list[_Segment]] = {}
+        for names, segments in self._layers.items():
+            if layout.runs(names) == [names]:
+                layers.setdefault(names, []).extend(segments)
+                continue
+            # no longer neighbours (a parameter that was frozen lies between them): one by one
+            for name in names:
+                part = _within(old, names, name)
+                layers.setdefault((name,), []).extend(segment.only(part) for segment in segments)
+        self._arrange(layers)
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
         """Move what is held to another device or precision."""
@@ -320,13 +320,13 @@ class GradientMemory:
         if unknown:
             raise ValueError(f"Expected gradients of the model's parameters, got some of {sorted(unknown)}.")
         self.shares, self.dropped = state["shares"].tolist(), int(state["dropped"])
-        self._layers = {}
+        layers: dict[Names, list[_Segment]] = {}
         for (names, start), tensors in sorted(found.items(), key=lambda item: item[0][1]):
             span = self.layout.span(names)
             weight = tensors.pop("weight", None)
             gradients = layer_gradients(tensors, size=span.stop - span.start)
-            self._layers.setdefault(names, []).append(_Segment(start, gradients, weight))
-        self._sort()
+            layers.setdefault(names, []).append(_Segment(start, gradients, weight))
+        self._arrange(layers)
 
 
 def _within(layout: ParamLayout, names: Names, name: str) -> slice:
