@@ -8,6 +8,7 @@ import struct
 import tarfile
 
 import numpy as np
+from hypothesis import strategies as st
 from PIL import Image
 
 from fopng.data.catalog import Dataset
@@ -137,3 +138,18 @@ def attempt(read, *arguments):
 
 def flipped(data, position, change):
     return data[:position] + bytes([data[position] ^ change]) + data[position + 1 :]
+
+
+def damages(files, name):
+    """Ways to spoil one of several files: cut, put bytes before or behind, changed, mixed up with another, made up."""
+    whole = files[name]
+    position = st.integers(0, len(whole) - 1)
+    extra = st.binary(min_size=1, max_size=20)
+    return st.one_of(
+        position.map(lambda end: whole[:end]),
+        extra.map(lambda more: whole + more),
+        extra.map(lambda more: more + whole),
+        st.tuples(position, st.integers(1, 255)).map(lambda at: flipped(whole, *at)),
+        st.sampled_from([files[other] for other in files if other != name]),
+        st.binary(max_size=50),
+    )

@@ -4,10 +4,14 @@ Axes: `...` replicas, `m` stored gradient, `t` position, `o` output, `i` input, 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
+
+from fopng.parameters import ParamLayout
 
 
 class LayerGradients(ABC):
@@ -22,6 +26,11 @@ class LayerGradients(ABC):
     @abstractmethod
     def size(self) -> int:
         """The number of parameters, q."""
+
+    @property
+    @abstractmethod
+    def lead(self) -> torch.Size:
+        """The replica axes."""
 
     @abstractmethod
     def matvec(self, c: Tensor) -> Tensor:
@@ -82,6 +91,10 @@ class LinearGradients(LayerGradients):
         return self.a.shape[-3]
 
     @property
+    def lead(self) -> torch.Size:
+        return self.a.shape[:-3]
+
+    @property
     def positions(self) -> int:
         """How many rank-one terms make one gradient, t."""
         return self.a.shape[-2]
@@ -136,6 +149,7 @@ class LinearGradients(LayerGradients):
         return (inputs + 1 if self.bias else inputs) * (self._flat_d @ self._flat_d.mT)
 
     def select(self, rows: Tensor) -> "LinearGradients":
+        rows = rows.to(self.a.device)
         return LinearGradients(self.a.index_select(-3, rows), self.d.index_select(-3, rows), bias=self.bias)
 
     def append(self, other: LayerGradients) -> "LinearGradients | None":
@@ -159,6 +173,10 @@ class DenseGradients(LayerGradients):
         return self.g.shape[-2]
 
     @property
+    def lead(self) -> torch.Size:
+        return self.g.shape[:-2]
+
+    @property
     def size(self) -> int:
         return self.g.shape[-1]
 
@@ -175,7 +193,7 @@ class DenseGradients(LayerGradients):
         return self.g[..., start:stop]
 
     def select(self, rows: Tensor) -> "DenseGradients":
-        return DenseGradients(self.g.index_select(-2, rows))
+        return DenseGradients(self.g.index_select(-2, rows.to(self.g.device)))
 
     def append(self, other: LayerGradients) -> "DenseGradients | None":
         if not isinstance(other, DenseGradients):
@@ -194,3 +212,43 @@ def layer_gradients(tensors: dict[str, Tensor], *, size: int) -> LayerGradients:
         a, d = tensors["a"], tensors["d"]
         return LinearGradients(a, d, bias=size > a.shape[-1] * d.shape[-1])
     raise ValueError(f"Expected the tensors 'g', or 'a' and 'd', got {sorted(tensors)}.")
+
+
+@dataclass(frozen=True)
+class SampleGradients:
+    """The gradients of n samples: a block for each layer that the batch reached, zero elsewhere.
+
+    Args:
+        layout: the flat order.
+        layers: gradients by the names of the (neighbouring) parameters that they belong to.
+        count: n.
+    """
+
+    layout: ParamLayout
+    layers: Mapping[tuple[str, ...], LayerGradients]
+    count: int
+
+    def dense(self) -> Tensor:
+        """Write every gradient out: `[..., n, p]`."""
+        some = next(iter(self.layers.values()))
+        out = next(iter(some.tensors().values())).new_zeros(*some.lead, self.count, self.layout.size)
+        for names, layer in self.layers.items():
+            out[..., self.layout.span(names)] = layer.slab(0, layer.size)
+        return out
+
+    def cleared(self, kept: Tensor) -> "SampleGradients":
+        """Zero in the replicas that are not kept, `[...]`, whatever they hold."""
+        layers = {}
+        for names, layer in self.layers.items():
+            held = layer.tensors()
+            zeroed = {
+                key: torch.where(kept.reshape(*kept.shape, *[1] * (t.dim() - kept.dim())), t, 0)
+                for key, t in held.items()
+            }
+            layers[names] = layer_gradients(zeroed, size=layer.size)
+        return SampleGradients(self.layout, layers, self.count)
+
+    def add_squares(self, total: Tensor) -> None:
+        """Add the sum of the squared gradients to `total [..., p]`."""
+        for names, layer in self.layers.items():
+            total[..., self.layout.span(names)] += layer.sum_squares()

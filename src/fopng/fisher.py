@@ -49,9 +49,7 @@ def diagonal_fisher(
             total = _flat_zeros(source, parameters) if total is None else total
             gradients.add_squares(total)
         count += sample_count(chunk, axis)
-    if total is None:
-        raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
-    return total / count
+    return _mean(source, total, count)
 
 
 def full_fisher(
@@ -80,8 +78,15 @@ def full_fisher(
             outer = rows.mT @ rows
             total = outer if total is None else total + outer
         count += sample_count(chunk, len(lead))
+    return _mean(source, total, count)
+
+
+def _mean(source: GradientSource, total: Tensor | None, count: int) -> Tensor:
     if total is None:
         raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
+    broken = source.layout.name_nonfinite(total)
+    if broken:
+        raise ValueError(f"Expected a finite Fisher, got NaN or infinity in {broken}. Has the training diverged?")
     return total / count
 
 
@@ -104,11 +109,9 @@ def stored_gradients(
         generator: draws the samples.
         parameters: `[*lead, p]` instead of the model's own, for replicas.
     """
-    axis = 0 if parameters is None else parameters.dim() - 1
-    chosen = draw(batches, count, generator, axis)
     blocks = [
         gradients
-        for chunk in regroup(chosen, max(count, 1), axis)
+        for chunk in _chunks(source, batches, count, generator, parameters, MEMORY_LIMIT)
         for gradients in source.gradients(chunk, score, parameters=parameters)
     ]
     if not blocks:

@@ -186,6 +186,8 @@ def signals(
         axes: how many leading axes number replicas and samples.
         generator: draws the labels of "sampled".
     """
+    if kind not in (*get_args(Labels), *get_args(Score)):
+        raise ValueError(f"Expected one of {[*get_args(Labels), *get_args(Score)]}, got {kind!r}.")
     outputs = outputs.detach()
     likelihood.check(outputs, targets)
     counted = outputs.new_ones(()) if targets is None else likelihood.counted(outputs, targets)
@@ -199,10 +201,8 @@ def signals(
         raise ValueError(f"Expected targets for {kind!r}, got None. Return them from predict, or use 'sampled' labels.")
     elif kind == "ground-truth":
         yield likelihood.ground_truth(outputs, targets)
-    elif kind in ("observed", "log-likelihood"):
-        yield likelihood.observed(outputs, targets)
     else:
-        raise ValueError(f"Expected one of {[*get_args(Labels), *get_args(Score)]}, got {kind!r}.")
+        yield likelihood.observed(outputs, targets)
 
 
 def _check_shape(outputs: Tensor, targets: Tensor | None) -> None:

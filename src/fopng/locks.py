@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -28,14 +28,22 @@ def hold(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def hold_when_free(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the context lasts, after waiting for whoever has it."""
+def hold_when_free(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path` while the context lasts, after waiting for whoever has it.
+
+    Args:
+        path: the lock file.
+        waiting: called once, when there is somebody to wait for.
+    """
     with contextlib.ExitStack() as held:
         while True:
             try:
                 held.enter_context(hold(path))
                 break
             except HeldError:
+                if waiting is not None:
+                    waiting()
+                waiting = None
                 time.sleep(POLL_SECONDS)
         yield
 

@@ -3,53 +3,28 @@
 import itertools
 import json
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from fopng.factors import LayerGradients, layer_gradients
+from fopng.basis import Basis, MixedBasis, ScaledBasis
+from fopng.factors import DenseGradients, LayerGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
-from fopng.persample import SampleGradients
+
+__all__ = ["Basis", "GradientMemory", "MemoryFull", "MixedBasis", "ScaledBasis"]
 
 SLAB_BYTES = 64 * 2**20
 """How much of `G` is written out at a time for a Gram matrix."""
 
+Names: TypeAlias = tuple[str, ...]
+"""Neighbouring parameters of one layer."""
+
 
 class MemoryFull(UserWarning):
     """Stored gradients were dropped because the memory reached its capacity."""
-
-
-class Basis(Protocol):
-    """Directions `B [p, m]` that a projection removes."""
-
-    @property
-    def count(self) -> int:
-        """The number of directions, m."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The number of parameters, p."""
-        ...
-
-    def matvec(self, c: Tensor) -> Tensor:
-        """`B c`: `[..., m] -> [..., p]`."""
-        ...
-
-    def rmatvec(self, x: Tensor) -> Tensor:
-        """`B^T x`: `[..., p] -> [..., m]`."""
-        ...
-
-    def gram(self, weights: Tensor | None) -> Tensor:
-        """`B^T diag(weights) B`: `[..., m, m]` in float64; no weights, no metric."""
-        ...
-
-    def dense(self) -> Tensor:
-        """`B^T` written out, `[..., m, p]`."""
-        ...
 
 
 @dataclass
@@ -67,6 +42,13 @@ class _Segment:
     def slab(self, part: slice) -> Tensor:
         dense = self.gradients.slab(part.start, part.stop)
         return dense if self.weight is None else dense * self.weight[..., None, part]
+
+    def only(self, part: slice) -> "_Segment":
+        weight = None if self.weight is None else self.weight[..., part]
+        return _Segment(self.start, DenseGradients(self.gradients.slab(part.start, part.stop)), weight)
+
+
+_Layer: TypeAlias = tuple[slice, list[_Segment]]
 
 
 @final
@@ -88,7 +70,8 @@ class GradientMemory:
         self.layout, self.capacity = layout, capacity
         self.shares: list[int] = []
         self.dropped = 0
-        self._layers: dict[tuple[str, ...], list[_Segment]] = {}
+        self._layers: dict[Names, list[_Segment]] = {}
+        self._parts: list[_Layer] = []
 
     @property
     def count(self) -> int:
@@ -103,9 +86,19 @@ class GradientMemory:
     @property
     def nbytes(self) -> int:
         """Bytes held, weights included."""
-        segments = [segment for layer in self._layers.values() for segment in layer]
-        weights = sum(s.weight.numel() * s.weight.element_size() for s in segments if s.weight is not None)
-        return weights + sum(segment.gradients.nbytes for segment in segments)
+        weights = [segment.weight for segment in self._segments() if segment.weight is not None]
+        held = sum(segment.gradients.nbytes for segment in self._segments())
+        return held + sum(weight.numel() * weight.element_size() for weight in weights)
+
+    @property
+    def layers(self) -> tuple[Names, ...]:
+        """The layers that hold gradients, each by the names of its parameters."""
+        return tuple(self._layers)
+
+    @property
+    def like(self) -> Tensor:
+        """One of the tensors held, for its device and precision; the memory must not be empty."""
+        return next(iter(next(self._segments()).gradients.tensors().values()))
 
     def append(self, *gradients: SampleGradients, weight: Tensor | None = None) -> None:
         """Store the gradients of one more task.
@@ -114,21 +107,39 @@ class GradientMemory:
             gradients: of its samples, in as many blocks as they came.
             weight: a diagonal `[..., p]` that multiplies each of them.
         """
+        self._check(gradients, weight)
         start = self.count
+        for block in gradients:
+            for names, layer in block.layers.items():
+                part = None if weight is None else weight[..., self.layout.span(names)].clone()
+                self._add(names, _Segment(start, layer, part))
+            start += block.count
+        self._arrange(self._layers)
+        self.shares.append(sum(block.count for block in gradients))
+        if self.capacity is not None and self.count > self.capacity:
+            self._thin(self.capacity)
+
+    def _check(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
+        tasks = len(self.shares) + 1
+        if self.capacity is not None and self.capacity < tasks:
+            raise ValueError(
+                f"Expected room for a direction of each of {tasks} tasks, got max_directions={self.capacity}. Raise it."
+            )
+        wrong = [] if weight is None else self.layout.name_nonfinite(weight)
         for block in gradients:
             if block.layout != self.layout:
                 raise ValueError(
                     "Expected gradients of the memory's parameters, got another layout. Call relayout first."
                 )
             for names, layer in block.layers.items():
-                part = None if weight is None else weight[..., self.layout.span(names)].clone()
-                self._add(names, _Segment(start, layer, part))
-            start += block.count
-        self.shares.append(sum(block.count for block in gradients))
-        if self.capacity is not None and self.count > self.capacity:
-            self._thin(self.capacity)
+                if not all(bool(t.isfinite().all()) for t in layer.tensors().values()):
+                    wrong += names
+        if wrong:
+            raise ValueError(
+                f"Expected finite gradients to store, got NaN or infinity in {sorted(set(wrong))}. Has the training diverged?"
+            )
 
-    def _add(self, names: tuple[str, ...], segment: _Segment) -> None:
+    def _add(self, names: Names, segment: _Segment) -> None:
         layer = self._layers.setdefault(names, [])
         last = layer[-1] if layer else None
         if last is not None and last.rows.stop == segment.start and last.weight is None and segment.weight is None:
@@ -138,12 +149,14 @@ class GradientMemory:
                 return
         layer.append(segment)
 
+    def _arrange(self, layers: dict[Names, list[_Segment]]) -> None:
+        """Take layers in flat order: sums then run in the same order however the memory came about."""
+        placed = sorted((self.layout.span(names).start, names) for names, segments in layers.items() if segments)
+        self._layers = {names: layers[names] for _, names in placed}
+        self._parts = [(self.layout.span(names), segments) for names, segments in self._layers.items()]
+
     def _thin(self, capacity: int) -> None:
         """Keep evenly spaced directions of every task, so that all tasks have the same share."""
-        if capacity < len(self.shares):
-            raise ValueError(
-                f"Expected room for a direction of each of {len(self.shares)} tasks, got max_directions={capacity}. Raise it."
-            )
         before = self.count
         shares = _even_shares(self.shares, capacity)
         keep, start = [], 0
@@ -161,114 +174,124 @@ class GradientMemory:
         )
 
     def _select(self, keep: list[int]) -> None:
+        kept: dict[Names, list[_Segment]] = {names: [] for names in self._layers}
         for names, layer in self._layers.items():
-            kept = []
             for segment in layer:
                 rows = segment.rows
                 inside = [(new, old - rows.start) for new, old in enumerate(keep) if rows.start <= old < rows.stop]
                 if inside:
-                    device = next(iter(segment.gradients.tensors().values())).device
-                    index = torch.tensor([old for _, old in inside], device=device)
-                    kept.append(_Segment(inside[0][0], segment.gradients.select(index), segment.weight))
-            self._layers[names] = kept
+                    index = torch.tensor([old for _, old in inside])
+                    kept[names].append(_Segment(inside[0][0], segment.gradients.select(index), segment.weight))
+        self._arrange(kept)
 
-    def _parts(self) -> Iterator[tuple[slice, list[_Segment]]]:
-        for names, segments in self._layers.items():
-            yield self.layout.span(names), segments
+    def _segments(self) -> Iterator[_Segment]:
+        return itertools.chain.from_iterable(self._layers.values())
 
     def _lead(self, *operands: Tensor | None) -> torch.Size:
-        shapes = [x.shape[:-1] for x in operands if x is not None]
-        for segments in self._layers.values():
-            shapes += [segment.gradients.slab(0, 1).shape[:-2] for segment in segments[:1]]
-        return torch.Size(torch.broadcast_shapes(*shapes))
+        """The replica axes of a result: those of the memory and of what it is multiplied with."""
+        shapes = {x.shape[:-1] for x in operands if x is not None}
+        for segment in self._segments():
+            shapes |= {segment.gradients.lead} | (set() if segment.weight is None else {segment.weight.shape[:-1]})
+        return shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
 
     def rmatvec(self, x: Tensor) -> Tensor:
         """`G^T x`, weights included: `[..., p] -> [..., m]`."""
-        out = x.new_zeros(*x.shape[:-1], self.count)
-        for part, segments in self._parts():
-            own = x[..., part]
+        if not self._parts:
+            return x.new_zeros(*x.shape[:-1], self.count)
+        given = x.to(self.like.dtype)
+        out = given.new_zeros(*self._lead(x), self.count)
+        for part, segments in self._parts:
+            own = given[..., part]
             for segment in segments:
                 weighted = own if segment.weight is None else own * segment.weight
                 out[..., segment.rows] += segment.gradients.rmatvec(weighted)
-        return out
+        return out.to(x.dtype)
 
     def matvec(self, c: Tensor) -> Tensor:
         """`G c`, weights included: `[..., m] -> [..., p]`."""
-        out = c.new_zeros(*c.shape[:-1], self.size)
-        for part, segments in self._parts():
+        if not self._parts:
+            return c.new_zeros(*c.shape[:-1], self.size)
+        given = c.to(self.like.dtype)
+        out = given.new_zeros(*self._lead(c), self.size)
+        for part, segments in self._parts:
             for segment in segments:
-                own = segment.gradients.matvec(c[..., segment.rows])
+                own = segment.gradients.matvec(given[..., segment.rows])
                 out[..., part] += own if segment.weight is None else own * segment.weight
-        return out
+        return out.to(c.dtype)
 
     def gram(self, weights: Tensor | None) -> Tensor:
         """`G^T diag(weights) G`, slab by slab: `[..., m, m]`, added up in float64."""
         lead = self._lead(weights)
-        out: Tensor | None = None
-        for part, segments in self._parts():
-            rows = torch.cat([torch.arange(s.rows.start, s.rows.stop) for s in segments])
-            block = self._layer_gram(
-                segments, None if weights is None else weights[..., part], part.stop - part.start, lead
-            )
-            if out is None:
-                out = block.new_zeros(*lead, self.count, self.count)
-            rows = rows.to(block.device)
-            out[..., rows[:, None], rows] += block
-        return torch.zeros(*lead, self.count, self.count, dtype=torch.float64) if out is None else out
+        device = weights.device if weights is not None else self.like.device if self._parts else None
+        out = torch.zeros(*lead, self.count, self.count, dtype=torch.float64, device=device)
+        for span, layers in self._groups():
+            segments = [segment for _, own in layers for segment in own]
+            rows = slice(min(s.rows.start for s in segments), max(s.rows.stop for s in segments))
+            closed = segments[0].gradients.gram() if len(segments) == 1 and segments[0].weight is None else None
+            if closed is not None and weights is None:
+                out[..., rows, rows] += closed
+                continue
+            width = max(1, SLAB_BYTES // (self.like.element_size() * (rows.stop - rows.start) * lead.numel()))
+            for start in range(span.start, span.stop, width):
+                columns = slice(start, min(start + width, span.stop))
+                slab = self._slab(layers, rows, columns, lead)
+                if weights is not None:
+                    slab *= weights[..., None, columns].sqrt()
+                out[..., rows, rows] += _outer_square(slab)
+        return out
 
-    @staticmethod
-    def _layer_gram(segments: list[_Segment], weights: Tensor | None, size: int, lead: torch.Size) -> Tensor:
-        held = sum(segment.gradients.count for segment in segments)
-        closed = (
-            segments[0].gradients.gram()
-            if weights is None and len(segments) == 1 and segments[0].weight is None
-            else None
-        )
-        if closed is not None:
-            return closed.double()
-        total: Tensor | None = None
-        width = max(1, SLAB_BYTES // (4 * max(1, held * lead.numel())))
-        for start in range(0, size, width):
-            columns = slice(start, min(start + width, size))
-            slab = (
-                torch.cat([s.slab(columns) for s in segments], -2) if len(segments) > 1 else segments[0].slab(columns)
-            )
-            if weights is not None:
-                slab = slab * weights[..., None, columns].sqrt()
-            product = _outer_square(slab).double()
-            total = product if total is None else total.add_(product)
-        assert total is not None
-        return total
+    def _groups(self) -> Iterator[tuple[slice, list[_Layer]]]:
+        """Layers that share parameters (factored for one task, written out for another): their products count, too."""
+        group: list[_Layer] = []
+        stop = 0
+        for part, segments in self._parts:
+            if group and part.start >= stop:
+                yield slice(group[0][0].start, stop), group
+                group = []
+            group.append((part, segments))
+            stop = max(stop, part.stop)
+        if group:
+            yield slice(group[0][0].start, stop), group
+
+    def _slab(self, layers: list[_Layer], rows: slice, columns: slice, lead: torch.Size) -> Tensor:
+        """Write out some columns of `G^T`, weights included: `[..., rows, columns]`."""
+        out = self.like.new_zeros(*lead, rows.stop - rows.start, columns.stop - columns.start)
+        for part, segments in layers:
+            start, stop = max(part.start, columns.start), min(part.stop, columns.stop)
+            for segment in segments if start < stop else []:
+                own = slice(segment.rows.start - rows.start, segment.rows.stop - rows.start)
+                dense = segment.slab(slice(start - part.start, stop - part.start))
+                out[..., own, start - columns.start : stop - columns.start] = dense
+        return out
 
     def dense(self) -> Tensor:
         """`G^T` written out, weights included: `[..., m, p]`; for small models and tests."""
-        out = self.like.new_zeros(*self._lead(), self.count, self.size)
-        for part, segments in self._parts():
-            for segment in segments:
-                out[..., segment.rows, part] = segment.slab(slice(0, part.stop - part.start))
-        return out
-
-    @property
-    def layers(self) -> tuple[tuple[str, ...], ...]:
-        """The layers that hold gradients, each by the names of its parameters."""
-        return tuple(key for key, segments in self._layers.items() if segments)
-
-    @property
-    def like(self) -> Tensor:
-        """One of the tensors held, for its device and precision; the memory must not be empty."""
-        return next(iter(self._layers[self.layers[0]][0].gradients.tensors().values()))
+        if not self._parts:
+            return torch.zeros(self.count, self.size)
+        return self._slab(self._parts, slice(0, self.count), slice(0, self.size), self._lead())
 
     def only(self, names: Collection[str]) -> "GradientMemory":
         """Look at the layers that have one of these parameters; the gradients themselves are shared, not copied."""
         view = GradientMemory(self.layout)
-        view.shares = self.shares
-        view._layers = {key: layer for key, layer in self._layers.items() if any(name in names for name in key)}
+        view._arrange({key: layer for key, layer in self._layers.items() if any(name in names for name in key)})
+        # nothing stored concerns these parameters: no directions, rather than directions that are all zero
+        view.shares = self.shares if view.layers else []
         return view
 
     def relayout(self, layout: ParamLayout) -> None:
         """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""
         layout.check_extends(self.layout)
-        self.layout = layout
+        old, self.layout = self.layout, layout
+        layers: dict[Names, list[_Segment]] = {}
+        for names, segments in self._layers.items():
+            if layout.runs(names) == [names]:
+                layers.setdefault(names, []).extend(segments)
+                continue
+            # no longer neighbours (a parameter that was frozen lies between them): one by one
+            for name in names:
+                part = _within(old, names, name)
+                layers.setdefault((name,), []).extend(segment.only(part) for segment in segments)
+        self._arrange(layers)
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
         """Move what is held to another device or precision."""
@@ -288,18 +311,28 @@ class GradientMemory:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
-        found: dict[tuple[tuple[str, ...], int], dict[str, Tensor]] = {}
+        found: dict[tuple[Names, int], dict[str, Tensor]] = {}
         for key, tensor in state.items():
             if key not in ("shares", "dropped"):
                 names, start, name = json.loads(key)
                 found.setdefault((tuple(names), start), {})[name] = tensor
+        unknown = {name for names, _ in found for name in names if name not in self.layout.shapes}
+        if unknown:
+            raise ValueError(f"Expected gradients of the model's parameters, got some of {sorted(unknown)}.")
         self.shares, self.dropped = state["shares"].tolist(), int(state["dropped"])
-        self._layers = {}
+        layers: dict[Names, list[_Segment]] = {}
         for (names, start), tensors in sorted(found.items(), key=lambda item: item[0][1]):
             span = self.layout.span(names)
             weight = tensors.pop("weight", None)
             gradients = layer_gradients(tensors, size=span.stop - span.start)
-            self._layers.setdefault(names, []).append(_Segment(start, gradients, weight))
+            layers.setdefault(names, []).append(_Segment(start, gradients, weight))
+        self._arrange(layers)
+
+
+def _within(layout: ParamLayout, names: Names, name: str) -> slice:
+    """Where one parameter lies among its neighbours."""
+    start = layout.slices[names[0]].start
+    return slice(layout.slices[name].start - start, layout.slices[name].stop - start)
 
 
 def _outer_square(slab: Tensor) -> Tensor:
@@ -326,74 +359,3 @@ def _even_shares(shares: list[int], capacity: int) -> list[int]:
         if sum(even) < capacity and share > level:
             even[k] += 1
     return even
-
-
-@final
-@dataclass(frozen=True)
-class ScaledBasis:
-    """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
-
-    Args:
-        inner: `G`.
-        scale: `[..., p]`.
-    """
-
-    inner: Basis
-    scale: Tensor
-
-    @property
-    def count(self) -> int:
-        return self.inner.count
-
-    @property
-    def size(self) -> int:
-        return self.inner.size
-
-    def matvec(self, c: Tensor) -> Tensor:
-        return self.inner.matvec(c).mul_(self.scale)
-
-    def rmatvec(self, x: Tensor) -> Tensor:
-        return self.inner.rmatvec(x * self.scale)
-
-    def gram(self, weights: Tensor | None) -> Tensor:
-        squared = self.scale.square()
-        return self.inner.gram(squared if weights is None else squared * weights)
-
-    def dense(self) -> Tensor:
-        return self.inner.dense() * self.scale.unsqueeze(-2)
-
-
-@final
-@dataclass(frozen=True)
-class MixedBasis:
-    """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
-
-    Args:
-        inner: `G`.
-        mix: `[..., m, m]`.
-    """
-
-    inner: Basis
-    mix: Tensor
-
-    @property
-    def count(self) -> int:
-        return self.inner.count
-
-    @property
-    def size(self) -> int:
-        return self.inner.size
-
-    def matvec(self, c: Tensor) -> Tensor:
-        return self.inner.matvec((self.mix.to(c.dtype) @ c.unsqueeze(-1)).squeeze(-1))
-
-    def rmatvec(self, x: Tensor) -> Tensor:
-        seen = self.inner.rmatvec(x)
-        return (self.mix.mT.to(seen.dtype) @ seen.unsqueeze(-1)).squeeze(-1)
-
-    def gram(self, weights: Tensor | None) -> Tensor:
-        return self.mix.mT @ self.inner.gram(weights) @ self.mix
-
-    def dense(self) -> Tensor:
-        rows = self.inner.dense()
-        return self.mix.mT.to(rows.dtype) @ rows

@@ -62,11 +62,11 @@ class Diagonal(Metric):
     def __init__(self, values: Tensor, *, damping: float | Tensor) -> None:
         added = damping.unsqueeze(-1) if isinstance(damping, Tensor) else damping
         self.values = values + added
-        smallest = self.values.min()
-        if not bool(smallest > 0):
+        smallest, largest = self.values.aminmax()
+        if not bool((smallest > 0) & (largest < torch.inf)):
             raise ValueError(
-                f"Expected a positive definite metric, got a smallest entry of {float(smallest):.3g} (damping={damping}). "
-                "Raise damping; if it is NaN, the Fisher was estimated at parameters that are not finite."
+                f"Expected a positive definite metric, got entries from {float(smallest):.3g} to {float(largest):.3g} "
+                f"(damping={damping}). Raise damping; if they are not finite, the Fisher was estimated at parameters that are not."
             )
         self.inverse = self.values.reciprocal()
 
@@ -94,7 +94,7 @@ class Full(Metric):
         eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         self.matrix = matrix + added * eye
         factor, failed = torch.linalg.cholesky_ex(self.matrix.double())
-        if bool(failed.any()):
+        if bool(failed.any()) or not bool(factor.isfinite().all()):
             raise ValueError(
                 f"Expected a positive definite metric, got one that is not (damping={damping}). Raise damping."
             )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ParamLayout:
     """Where each named parameter lies in a flat vector `[..., p]`; insertion order is the flat order.
 
@@ -34,6 +34,13 @@ class ParamLayout:
             if not parameter.is_floating_point():
                 raise TypeError(f"Expected real parameters, got {parameter.dtype} in {name!r}. Freeze it.")
         return cls({name: p.shape for name, p in trainable.items()})
+
+    def __eq__(self, other: object) -> bool:
+        # two dictionaries are equal in any order, two layouts are not
+        return isinstance(other, ParamLayout) and tuple(self.shapes.items()) == tuple(other.shapes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.shapes.items()))
 
     @cached_property
     def slices(self) -> dict[str, slice]:
@@ -61,12 +68,28 @@ class ParamLayout:
             raise ValueError(f"Expected neighbours in the flat order, got {list(names)}.")
         return slice(parts[0].start, parts[-1].stop)
 
+    def runs(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+        """Group parameters, in flat order, into those of one module that lie side by side.
+
+        >>> ParamLayout.of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))).runs(["1.weight", "0.bias", "0.weight"])
+        [('0.weight', '0.bias'), ('1.weight',)]
+        """
+        found: list[tuple[str, ...]] = []
+        for name in sorted(names, key=lambda name: self.slices[name].start):
+            last = found[-1][-1] if found else None
+            near = last is not None and self.slices[last].stop == self.slices[name].start
+            if last is not None and near and last.rpartition(".")[0] == name.rpartition(".")[0]:
+                found[-1] = (*found[-1], name)
+            else:
+                found.append((name,))
+        return found
+
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """View a flat vector `[..., p]` as named tensors `[..., *shape]`."""
         if flat.shape[-1] != self.size:
             raise ValueError(f"Expected a last axis of {self.size} parameters, got shape {tuple(flat.shape)}.")
         lead = flat.shape[:-1]
-        return {name: flat[..., part].view(*lead, *self.shapes[name]) for name, part in self.slices.items()}
+        return {name: flat[..., part].view((*lead, *self.shapes[name])) for name, part in self.slices.items()}
 
     def join(self, named: Mapping[str, Tensor | None]) -> Tensor:
         """Flatten named tensors `[..., *shape]` into `[..., p]`; an absent name (another task's head) is zero."""

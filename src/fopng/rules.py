@@ -6,7 +6,8 @@ at the module's output), sample by sample, and answers `{parameter: [n, *shape]}
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, final
@@ -30,6 +31,10 @@ class Rule(ABC):
     @abstractmethod
     def gradients(self, module: nn.Module, record: Tensor, signal: Tensor) -> dict[str, Tensor]:
         """Per-sample gradients of the module's own parameters."""
+
+    def workspace(self, module: nn.Module, signal: Tensor) -> int:
+        """How many numbers the rule writes beside its answer."""
+        return 0
 
 
 @final
@@ -63,6 +68,11 @@ class ConvRule(Rule):
         d = signal.reshape(n, groups, -1, signal.shape[2:].numel())
         weight = (d @ patches.mT).reshape(n, *module.weight.shape)
         return {"weight": weight, "bias": signal.flatten(2).sum(-1)}
+
+    def workspace(self, module: nn.Module, signal: Tensor) -> int:
+        assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        places = signal.numel() // module.out_channels
+        return places * module.in_channels * torch.Size(module.kernel_size).numel()
 
 
 def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor) -> Tensor:
@@ -219,10 +229,16 @@ def by_automatic(q: Question) -> dict[str, Tensor]:
     mapped = torch.func.vmap(one, in_dims=(None, None, list(q.axes), 0))
     for _ in range(q.lead):
         mapped = torch.func.vmap(mapped)
-    with warnings.catch_warnings():
-        # an operation without a batching rule is looped over inside torch: slower, not wrong
-        warnings.filterwarnings("ignore", "There is a performance drop")
+    with slow_but_right():
         return mapped(q.own, q.fixed, list(q.pieces), list(q.signals))
+
+
+@contextmanager
+def slow_but_right() -> Iterator[None]:
+    """Do without torch's warning that it loops inside over an operation that it cannot map."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        yield
 
 
 def by_loop(q: Question) -> dict[str, Tensor]:
@@ -236,9 +252,20 @@ def by_loop(q: Question) -> dict[str, Tensor]:
             sample = [
                 piece[r] if axis is None else piece[(*r, k)] for piece, axis in zip(q.pieces, q.axes, strict=True)
             ]
-            outputs = q.answer({**fixed, **leaves}, sample)
-            backs = [s[(*r, k)] for s in q.signals]
-            found = torch.autograd.grad(outputs, list(leaves.values()), backs, allow_unused=True)
-            for (name, leaf), gradient in zip(leaves.items(), found, strict=True):
-                rows[name].append(torch.zeros_like(leaf) if gradient is None else gradient)
+            found = _one_gradient(q.answer({**fixed, **leaves}, sample), leaves, [s[(*r, k)] for s in q.signals])
+            for name, gradient in found.items():
+                rows[name].append(gradient)
     return {name: torch.stack(values).unflatten(0, shape) for name, values in rows.items()}
+
+
+def _one_gradient(outputs: Pieces, leaves: dict[str, Tensor], backs: Pieces) -> dict[str, Tensor]:
+    pairs = [(output, back) for output, back in zip(outputs, backs, strict=True) if output.requires_grad]
+    if not pairs:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(
+        [output for output, _ in pairs], list(leaves.values()), [back for _, back in pairs], allow_unused=True
+    )
+    return {
+        name: torch.zeros_like(leaf) if g is None else g.to_dense()
+        for (name, leaf), g in zip(leaves.items(), found, strict=True)
+    }

@@ -5,7 +5,7 @@ for a whole batch, no hooks on the backward pass, nothing left on the model, and
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -81,15 +81,22 @@ class Taps:
         self.calls: list[Call] = []
 
     def __enter__(self) -> "Taps":
-        for site in self._sites:
-            # first in line: the rule speaks of the module's own output, before any hook of the user's
-            hook = site.module.register_forward_hook(self._listener(site), prepend=True, with_kwargs=True)
-            self._handles.append(hook)
+        try:
+            for site in self._sites:
+                # first in line: the rule speaks of the module's own output, before any hook of the user's
+                hook = site.module.register_forward_hook(self._listener(site), prepend=True, with_kwargs=True)
+                self._handles.append(hook)
+        except BaseException:
+            self._remove()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
         for handle in self._handles:
             handle.remove()
 
@@ -137,6 +144,15 @@ def learn_axes(call: Call, n: int) -> None:
 def axes_key(call: Call, lead: int) -> tuple[int, ...]:
     """What tells two ways of calling a module apart: the dimensions of its tensors."""
     return tuple(tensor.dim() - lead for tensor in call.tensors)
+
+
+def axes_fit(call: Call, lead: int, n: int) -> bool:
+    """Tell whether the samples are where they were found to be: a module may be sent a part of them."""
+    sizes = [
+        n if axis is None else tensor.shape[lead] % n or n if axis == FOLDED else tensor.shape[lead + axis]
+        for tensor, axis in zip(call.tensors, call.site.axes[axes_key(call, lead)], strict=True)
+    ]
+    return all(size == n for size in sizes)
 
 
 def _samples_first(tensor: Tensor, axis: int | None, lead: int, n: int) -> Tensor:
@@ -226,7 +242,7 @@ def automatic_gradients(
     ways = [by_automatic, by_loop] if site.mappable else [by_loop]
     for way in ways:
         try:
-            return way(question)
+            return {name: _wide(value) for name, value in way(question).items()}
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, TypeError) as failure:
@@ -239,16 +255,31 @@ def automatic_gradients(
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Let a model be asked without a trace: dropout off, modes and random states put back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
+    recurrent = [
+        (module, list(module._flat_weights), list(module._flat_weight_refs))
+        for module, _ in modes
+        if isinstance(module, nn.RNNBase)
+    ]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     fast = torch.backends.mha.get_fastpath_enabled()
-    with torch.random.fork_rng([device.index for device in devices]), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([device.index for device in devices]))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        # fused attention cannot be mapped over samples
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if recurrent:
+            # cuDNN differentiates recurrent layers in training mode only
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
             model.eval()
-            # the fused path of the transformer layers would answer without calling the layers inside, and fused
-            # attention cannot be mapped over samples
+            # the fused path of the transformer layers would answer without calling the layers inside
             torch.backends.mha.set_fastpath_enabled(False)
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
             for module, training in modes:
                 module.training = training
+            for module, weights, references in recurrent:
+                # functional_call leaves the tensors that it was given behind, from which no gradient comes back
+                module._flat_weights, module._flat_weight_refs = weights, references

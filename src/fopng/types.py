@@ -45,9 +45,15 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
 
 def tensors_of(batch: Batch) -> list[Tensor]:
     """List every tensor of a batch, in order."""
-    found: list[Tensor] = []
-    map_tensors(lambda tensor: found.append(tensor) or tensor, batch)  # type: ignore[func-returns-value]
-    return found
+    return list(_walk(batch))
+
+
+def _walk(batch: Batch) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (Mapping, tuple, list)):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _walk(value)
 
 
 def sample_count(batch: Batch, axis: int = 0) -> int:
@@ -56,7 +62,7 @@ def sample_count(batch: Batch, axis: int = 0) -> int:
     >>> sample_count((torch.zeros(3, 2), torch.zeros(3)))
     3
     """
-    for tensor in tensors_of(batch):
+    for tensor in _walk(batch):
         if tensor.dim() > axis:
             return tensor.shape[axis]
     raise TypeError(f"Expected a batch with a tensor whose axis {axis} is the sample, got {type(batch).__name__}.")
@@ -83,16 +89,18 @@ def regroup(batches: Iterable[Batch], size: int, axis: int = 0) -> Iterator[Batc
     [4, 4, 4, 1]
     """
     waiting: list[Batch] = []
+    held, kinds = 0, None
     for batch in batches:
         n = sample_count(batch, axis)
-        fits = sum(sample_count(other, axis) for other in waiting) + n <= size
-        if waiting and not (fits and _joinable(waiting[0], batch, axis)):
+        if waiting and (held + n > size or kinds is None or kinds != _kinds(batch, axis, n)):
             yield _concatenate(waiting, axis)
-            waiting = []
+            waiting, held = [], 0
         if n > size:
             yield from (take(batch, part, axis) for part in torch.arange(n).split(size))
         elif n > 0:
+            kinds = kinds if waiting else _kinds(batch, axis, n)
             waiting.append(batch)
+            held += n
     if waiting:
         yield _concatenate(waiting, axis)
 
@@ -104,22 +112,13 @@ def _concatenate(batches: list[Batch], axis: int) -> Batch:
     return map_tensors(lambda _: next(joined), batches[0])
 
 
-def _joinable(first: Batch, second: Batch, axis: int) -> bool:
-    """Tell whether two batches are alike: nothing but tensors, each per sample, of one kind and shape."""
-    return _only_tensors(first) and _kinds(first, axis) == _kinds(second, axis)
-
-
-def _kinds(batch: Batch, axis: int) -> list[tuple[object, ...]]:
-    n = sample_count(batch, axis)
-    return [
-        (t.dtype, t.device, t.shape[:axis], t.shape[axis + 1 :], (t.dim() > axis and t.shape[axis] == n) or None)
-        for t in tensors_of(batch)
-    ]
-
-
-def _only_tensors(batch: Batch) -> bool:
-    if isinstance(batch, Mapping):
-        return all(map(_only_tensors, batch.values()))
-    if isinstance(batch, (tuple, list)):
-        return all(map(_only_tensors, batch))
-    return isinstance(batch, Tensor)
+def _kinds(batch: Batch, axis: int, n: int) -> object:
+    """What two batches must share to be joined, nesting included; None for one that cannot be."""
+    if isinstance(batch, Tensor):
+        per_sample = batch.dim() > axis and batch.shape[axis] == n
+        return (batch.dtype, batch.device, batch.shape[:axis], batch.shape[axis + 1 :]) if per_sample else None
+    if isinstance(batch, (Mapping, tuple, list)):
+        items = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+        kinds = {key: _kinds(value, axis, n) for key, value in items}
+        return None if None in kinds.values() else kinds
+    return None

@@ -44,16 +44,7 @@ def test_no_damaged_file_is_accepted(data):
     """Some bytes carry nothing (file names in a pickle, a PNG's end): then the arrays are still the right ones."""
     form, files = FORMATS[data.draw(st.sampled_from(sorted(FORMATS)))]
     name = data.draw(st.sampled_from(sorted(files)))
-    whole = files[name]
-    damaged = data.draw(
-        st.one_of(
-            st.integers(0, len(whole) - 1).map(lambda end: whole[:end]),
-            st.binary(min_size=1, max_size=20).map(lambda extra: extra + whole),
-            st.sampled_from([files[other] for other in files if other != name]),
-            st.tuples(st.integers(0, len(whole) - 1), st.integers(1, 255)).map(lambda at: tiny.flipped(whole, *at)),
-            st.binary(max_size=50),
-        )
-    )
+    damaged = data.draw(tiny.damages(files, name))
     decoded, refusal = tiny.attempt(decode_and_check, form, {**files, name: damaged})
     if refusal:
         assert "here" in refusal

@@ -46,15 +46,7 @@ def test_no_damaged_file_is_accepted(data):
     made = tiny.arrays()
     files, known = tiny.idx_files(made), tiny.contents(made)
     name = data.draw(st.sampled_from(sorted(files)))
-    whole = files[name]
-    damaged = data.draw(
-        st.one_of(
-            st.integers(0, len(whole) - 1).map(lambda end: whole[:end]),
-            st.binary(min_size=1, max_size=20).map(lambda extra: whole + extra),
-            st.tuples(st.integers(0, len(whole) - 1), st.integers(1, 255)).map(lambda at: tiny.flipped(whole, *at)),
-            st.sampled_from([files[other] for other in files if other != name]),
-        )
-    )
+    damaged = data.draw(tiny.damages(files, name))
     with pytest.raises(BadFileError, match="here"):
         known.check(Idx().decode({**files, name: damaged}, known, "here"), "here")
 

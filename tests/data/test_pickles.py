@@ -87,6 +87,20 @@ def test_numbers_of_other_types_are_refused():
         read_pickle(pickle.dumps(np.zeros(3), protocol=2), "x")
 
 
+@pytest.mark.parametrize(
+    ("whole", "spoiled", "problem"),
+    [
+        (b"K\x02K\x03\x86", b"K\x02K\x04\x86", r"6 bytes for an array of shape \(2, 4\)"),
+        (b"tb\x89U\x06", b"tb\x88U\x06", "not rows of unsigned bytes"),
+        (b"U\x02u1", b"U\x02O8", "not of unsigned bytes"),
+    ],
+)
+def test_an_array_that_lies_about_itself(whole, spoiled, problem):
+    assert PYTHON_2.count(whole) == 1
+    with pytest.raises(BadFileError, match=problem):
+        read_pickle(PYTHON_2.replace(whole, spoiled), "x")
+
+
 def test_nesting_has_an_end():
     value = []
     for _ in range(50):

@@ -62,6 +62,14 @@ def test_the_generator_alone_decides_the_order():
     assert not torch.equal(walk(whole().batches(8, generator=generator(4)))[0], orders[0])
 
 
+def test_an_epoch_is_the_rows_of_order():
+    order = whole().order(generator(3))
+    assert sorted(order.tolist()) == list(range(50))
+    x, y = walk(whole().batches(8, generator=generator(3)))
+    assert torch.equal(x, whole().tensors()[0][order])
+    assert torch.equal(y, whole().tensors()[1][order])
+
+
 def test_walking_leaves_the_global_random_state_alone():
     before = torch.random.get_rng_state()
     list(whole().batches(8, generator=generator()))

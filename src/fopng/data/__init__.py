@@ -2,7 +2,7 @@
 
 from fopng.data.catalog import DATASETS, Dataset
 from fopng.data.errors import BadFileError, DataError, DatasetMissingError, FetchError
-from fopng.data.fetch import fetch
+from fopng.data.fetching import fetch
 from fopng.data.images import ImageSet, Samples, load
 from fopng.data.pixels import PixelMap, Scaling
 from fopng.data.splits import ArraySplit, Batches, DatasetSplit, Split

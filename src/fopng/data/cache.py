@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -41,14 +41,15 @@ def downloads_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Only one process at a time decodes or fetches a dataset; without a place for the lock there is none to share."""
+def locked(name: str, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Only one process at a time decodes or fetches a dataset; `waiting` is called when another one holds the lock."""
     folder = cache_folder() / "locks"
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(hold_when_free(folder / f"{name}.lock"))
+            held.enter_context(hold_when_free(folder / f"{name}.lock", waiting=waiting))
         except OSError as error:
+            # Without a place for the lock there is none to share.
             warn_unwritable(error)
         yield
 
@@ -90,11 +91,11 @@ def remove_downloads(name: str) -> None:
     shutil.rmtree(downloads_folder(name), ignore_errors=True)
 
 
-def warn_unwritable(error: OSError) -> None:
+def warn_unwritable(error: Exception) -> None:
     """Say that arrays cannot be kept: loading works, but decodes again every time."""
     warnings.warn(
         f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
-        stacklevel=3,
+        stacklevel=2,
     )
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, final
+from typing import IO, Literal, final
 
 from fopng.data.errors import BadFileError
 
@@ -92,7 +92,7 @@ class Archive(Files):
     def read(self, limits: Mapping[str, int]) -> dict[str, bytes]:
         """The named members in one pass. An archive with a path that climbs out is refused whole."""
         try:
-            with tarfile.open(self.file) as archive:
+            with tarfile.open(self.file, self._mode()) as archive:
                 members = self._members(archive, limits)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise BadFileError(str(self.file), f"Expected a whole tar archive, got: {error}. Get it again.") from error
@@ -100,6 +100,11 @@ class Archive(Files):
             if name not in members:
                 raise BadFileError(str(self.file), f"Expected {self.prefix}{name} inside, got none. Get it again.")
         return members
+
+    def _mode(self) -> Literal["r:gz", "r:"]:
+        """By the first bytes: browsers unzip what they download and keep its name."""
+        with self.file.open("rb") as stream:
+            return "r:gz" if stream.read(2) == b"\x1f\x8b" else "r:"
 
     def _members(self, archive: tarfile.TarFile, limits: Mapping[str, int]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}

@@ -24,6 +24,12 @@ class PixelMap:
         self._taken = source.clip(min=0)
         self._inside = None if source.min() >= 0 else source >= 0
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PixelMap) and np.array_equal(self.source, other.source)
+
+    def __hash__(self) -> int:
+        return hash(self.source.tobytes())
+
     def __call__(self, images: NDArray[Any]) -> NDArray[Any]:
         """New images from old, [n, channels, height, width]; every channel moves alike."""
         flat = images.reshape(*images.shape[:2], -1)
@@ -47,7 +53,7 @@ class Scaling:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """float32 [n, channels, height, width] from raw pixels of the same shape."""
-        scaled = pixels.to(torch.float32)
+        scaled = pixels.to(torch.float32, copy=True)
         if len(self.mean) == 1 and self.mean[0] == 0:
             return scaled.mul_(1 / (self.top * self.deviation[0]))
         scaled *= _per_channel([1 / (self.top * deviation) for deviation in self.deviation], pixels.device)

@@ -34,15 +34,15 @@ class Source(ABC):
 
     def obtain(self, folder: Path, contents: Contents, report: Report) -> Arrays:
         """The checked arrays; files that prove wrong are removed, once more tried whole if they were resumed."""
-        for _ in range(2):
-            resumed = self.bring(folder, contents, report)
-            try:
-                return self._decode(folder, contents)
-            except BadFileError:
-                shutil.rmtree(folder, ignore_errors=True)
-                if not resumed:
-                    raise
-        raise DataError(f"{self.label}: the files are wrong even when fetched anew.")
+        resumed = self.bring(folder, contents, report)
+        try:
+            return self._decode(folder, contents)
+        except BadFileError:
+            shutil.rmtree(folder, ignore_errors=True)
+            if not resumed:
+                raise
+        self.bring(folder, contents, report)
+        return self._decode(folder, contents)
 
     def _decode(self, folder: Path, contents: Contents) -> Arrays:
         for found in self.layout.find(folder, contents):

@@ -49,6 +49,17 @@ class Split(ABC):
         """(x, y) of every sample, on a device."""
         return self.read(torch.arange(len(self)), device)
 
+    def same_samples(self, other: Split) -> bool:
+        """Whether another split is known to hold the same samples in the same order, without reading them."""
+        return self is other
+
+    @final
+    def order(self, generator: torch.Generator | None) -> Tensor:
+        """The rows of one epoch, int64 [n]: drawn from the generator, or as they are without one."""
+        if generator is None:
+            return torch.arange(len(self))
+        return torch.randperm(len(self), generator=generator, device=generator.device).cpu()
+
     @final
     def batches(self, size: int, *, generator: torch.Generator | None = None, device: Device = None) -> Batches:
         """Batches of (x, y): shuffled by a generator, or in order without one."""
@@ -79,16 +90,11 @@ class Batches:
         batches_per_chunk = max(1, per_chunk // self.size)
         # Whole chunks are left out: a batch lies in memory where it lies in a whole epoch, which may decide its last bit.
         skipped, rest = divmod(start, batches_per_chunk)
-        for rows in torch.split(self._order(), batches_per_chunk * self.size)[skipped:]:
+        for rows in torch.split(self.split.order(self.generator), batches_per_chunk * self.size)[skipped:]:
             x, y = self.split.read(rows, self.device)
             batches = zip(torch.split(x, self.size), torch.split(y, self.size), strict=True)
             yield from islice(batches, rest, None)
             rest = 0
-
-    def _order(self) -> Tensor:
-        if self.generator is None:
-            return torch.arange(len(self.split))
-        return torch.randperm(len(self.split), generator=self.generator, device=self.generator.device).cpu()
 
 
 @final
@@ -134,8 +140,20 @@ class ArraySplit(Split):
         """All targets, int64 [n]."""
         return self._targets
 
+    def same_samples(self, other: Split) -> bool:
+        """Whether another split takes the same rows of the same array and does the same to them."""
+        return self is other or (
+            isinstance(other, ArraySplit)
+            and _same_array(self._images, other._images)
+            and np.array_equal(_or_none(self._rows), _or_none(other._rows))
+            and torch.equal(self._targets, other._targets)
+            and self._pixels == other._pixels
+            and self._scaling == other._scaling
+        )
+
     def read(self, rows: Tensor, device: Device = None) -> Batch:
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
+        rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
         raw = self._images.take(taken, axis=0)
         if self._pixels is not None:
@@ -143,6 +161,19 @@ class ArraySplit(Split):
         x = torch.from_numpy(raw).to(device)
         x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
+
+
+def _same_array(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether two arrays are one: the same memory, or the same part of the same file."""
+    if first is second:
+        return True
+    if not (isinstance(first, np.memmap) and isinstance(second, np.memmap)):
+        return False
+    return bool((first.filename, first.offset, first.shape) == (second.filename, second.offset, second.shape))
+
+
+def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.array([-1]) if rows is None else rows
 
 
 @final

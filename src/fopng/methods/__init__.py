@@ -1,7 +1,7 @@
 """The methods, one file each: the drop-in optimizer and its mathematics."""
 
 from fopng.methods.adam import Adam
-from fopng.methods.base import Diagnosis
+from fopng.methods.diagnosis import Diagnosis
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG

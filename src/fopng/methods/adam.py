@@ -27,27 +27,25 @@ class AdamMethod(Method):
 
     def check(self) -> None:
         super().check()
-        require(all(0 <= beta < 1 for beta in self.betas), f"Expected betas in [0, 1), got {self.betas}.")
+        inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
         require(self.epsilon >= 0, f"Expected epsilon of at least 0, got {self.epsilon}.")
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        names = ("first_moment", "second_moment")
-        for name, beta, value in zip(names, self.betas, (g, g.square()), strict=True):
-            self._average(name, beta, value)
-            # what is still missing from the mean, beta^t: by parameter, since a head counts its own steps only
-            self._average(f"{name}_missing", beta, None)
-        missing = {name: self.vectors[f"{name}_missing"] for name in names}
-        m = self.vectors["first_moment"] / (1 - missing["first_moment"])
-        s = self.vectors["second_moment"] / (1 - missing["second_moment"])
+        m = self._mean("first_moment", self.betas[0], g)
+        s = self._mean("second_moment", self.betas[1], g.square())
         v = lr * m / (s.sqrt() + self.epsilon)
         return v if self.active is None else torch.where(self.active_mask(g), v, 0.0)
 
-    def _average(self, name: str, beta: float, value: Tensor | None) -> None:
-        like = value if value is not None else self.vectors["first_moment"]
-        start = torch.zeros_like(like) if value is not None else torch.ones_like(like)
-        old = self.vectors.get(name, start)
-        new = beta * old if value is None else beta * old + (1 - beta) * value
-        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(like), new, old)
+    def _mean(self, name: str, beta: float, value: Tensor) -> Tensor:
+        """The bias-corrected mean: over the weight gathered, `1 - beta^t`, by parameter, for a head counts its own steps only."""
+        return self._gather(name, beta, value) / self._gather(f"{name}_weight", beta, torch.ones_like(value))
+
+    def _gather(self, name: str, beta: float, value: Tensor) -> Tensor:
+        old = self.vectors.get(name, torch.zeros_like(value))
+        new = beta * old + (1 - beta) * value
+        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(value), new, old)
+        return self.vectors[name]
 
 
 @final

@@ -33,8 +33,13 @@ def choose(name: str, value: object, choices: Sequence[object]) -> None:
 def check_estimate(labels: Labels, fisher_samples: int | None) -> None:
     """Raise for settings under which no Fisher can be estimated."""
     choose("labels", labels, get_args(Labels))
-    enough = fisher_samples is None or fisher_samples >= 1
+    enough = fisher_samples is None or is_count(fisher_samples)
     require(enough, f"Expected fisher_samples of at least 1, or None for all, got {fisher_samples}.")
+
+
+def is_count(value: object) -> bool:
+    """Whether a setting is a whole number from 1 on."""
+    return isinstance(value, int) and value >= 1
 
 
 def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
@@ -64,27 +69,6 @@ class TaskData(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What the last step did; tensors `[...]`, NaN where a figure does not apply.
-
-    Args:
-        removed_fraction: how much of the gradient the projection took away, `|g - P g| / |g|`.
-        angle: between the step and the gradient, in degrees.
-        fisher_norm: the step's length in the metric it was made in.
-        condition: of the Gram matrix.
-        directions: how many gradients are stored.
-        bytes: what the method holds.
-    """
-
-    removed_fraction: Tensor
-    angle: Tensor
-    fisher_norm: Tensor
-    condition: Tensor
-    directions: int
-    bytes: int
-
-
 @dataclass(kw_only=True)
 class Method(ABC):
     """A method's settings and state. Numeric settings are numbers, or one a replica `[...]`.
@@ -98,6 +82,7 @@ class Method(ABC):
     memory: GradientMemory | None = field(default=None, init=False, repr=False)
     active: frozenset[str] | None = field(default=None, init=False, repr=False)
     layout: ParamLayout = field(init=False, repr=False)
+    _mask: Tensor | None = field(default=None, init=False, repr=False)
 
     needs_fisher: ClassVar[bool] = False
     """Whether a step needs the new task's Fisher."""
@@ -125,6 +110,11 @@ class Method(ABC):
     def check(self) -> None:
         """Raise for a setting outside its range."""
         require(_all(self.momentum, lambda x: (x >= 0) & (x < 1)), f"Expected momentum in [0, 1), got {self.momentum}.")
+
+    @property
+    def variant(self) -> str:
+        """Settings that a state is bound to, in words: what is stored would mean something else under others."""
+        return "no such settings"
 
     def refresh(self, task: TaskData) -> None:
         """Learn about the new task, once an epoch."""
@@ -161,22 +151,20 @@ class Method(ABC):
         chosen = None if names is None or len(names) == len(self.layout.names) else frozenset(names)
         if chosen != self.active:
             self.active = chosen
-            self._mask: Tensor | None = None
             self.forget_derived()
 
     def active_mask(self, like: Tensor) -> Tensor:
         """Which parameters take part, `[p]`."""
-        if getattr(self, "_mask", None) is None:
+        if self._mask is None:
             mask = torch.zeros(self.layout.size, dtype=torch.bool, device=like.device)
             for name in self.layout.names:
                 mask[self.layout.slices[name]] = self.active is None or name in self.active
             self._mask = mask
-        assert self._mask is not None
         return self._mask
 
     def forget_derived(self) -> None:
         """Drop whatever is computed from the state and would be stale."""
-        return
+        self._mask = None
 
     def move(self, like: Tensor) -> None:
         """Bring the state to the device and precision of `like`, if it is not there."""
@@ -248,10 +236,11 @@ class ProjectedMethod(Method):
     def check(self) -> None:
         super().check()
         require(
-            self.gradients_per_task >= 1, f"Expected gradients_per_task of at least 1, got {self.gradients_per_task}."
+            is_count(self.gradients_per_task),
+            f"Expected gradients_per_task of at least 1, got {self.gradients_per_task}.",
         )
         limit = self.max_directions
-        require(limit is None or limit >= 1, f"Expected max_directions of at least 1, or None, got {limit}.")
+        require(limit is None or is_count(limit), f"Expected max_directions of at least 1, or None, got {limit}.")
         require(
             _all(self.gram_damping, lambda x: x >= 0), f"Expected gram_damping of at least 0, got {self.gram_damping}."
         )

@@ -43,7 +43,7 @@ class ONG(ContinualOptimizer):
         first_task: the optimizer that steps until the first `end_task`; None for plain SGD at 1e-2, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
         likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
-        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate, or the step is refused.
+        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate.
         generator: draws samples and labels; by default one seeded like torch's own.
     """
 

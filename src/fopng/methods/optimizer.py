@@ -1,30 +1,26 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 
 from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import Diagnosis, Method, require
-from fopng.metric import Metric
+from fopng.methods.base import Method, require
+from fopng.methods.diagnosis import Diagnosis, Step, no_step
+from fopng.methods.first import FirstOptimizer, FirstTask, check_first
+from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
-from fopng.projection import Projector
-from fopng.types import Batch, Predict, predict_pairs
+from fopng.types import Batch, Predict, predict_pairs, sample_count
 
-FirstTask: TypeAlias = torch.optim.Optimizer | Literal["own"] | None
-"""What trains the first task: an optimizer, the method itself ("own"), or the method's default (None)."""
+__all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
 
 Groups: TypeAlias = Sequence[Mapping[str, Any]]
 """Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
-
-FIRST_TASK_LR = 1e-2
-"""The learning rate of the plain SGD that trains the first task by default."""
 
 
 @final
@@ -45,27 +41,6 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
-
-
-@final
-@dataclass(frozen=True)
-class _Step:
-    """A step that was taken, and what made it."""
-
-    g: Tensor
-    v: Tensor
-    projector: Projector | None
-    metric: Metric
-
-    def figures(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Removed fraction, angle, Fisher norm and condition, as in `Diagnosis`."""
-        g, v, projector = self.g, self.v, self.projector
-        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
-        cosine = (g @ v) / (g.norm() * v.norm())
-        angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
-        nan = g.new_tensor(torch.nan)
-        condition = nan if projector is None or projector.basis.count == 0 else projector.condition
-        return removed, angle, self.metric.norm(v), condition
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -95,7 +70,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         groups: Groups | None,
         generator: torch.Generator | None,
     ) -> None:
-        require(lr >= 0, f"Expected lr of at least 0, got {lr}.")
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model, not its parameters."
+            )
+        require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
         method.check()
         self.model, self.method = model, method
         self.layout = ParamLayout.of(model)
@@ -108,10 +87,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
-        self._last: _Step | None = None
+        self._last: Step | None = None
         super().__init__(self._make_groups(groups), {"lr": lr})
+        self._rate()
         self._attach()
-        self._first = self._make_first(first_task)
+        self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
 
     # The life cycle
 
@@ -138,8 +118,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         check_rewindable(batches)
         self._raise_nonfinite()
-        if not self._first_steps:
-            with torch.no_grad(), self._undrawn():
+        self._follow_model()
+        if self._first_at_work is None:
+            with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
                 self.method.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
@@ -150,9 +131,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         check_rewindable(batches)
         self._raise_nonfinite()
-        if not any(True for _ in batches):
-            raise ValueError("Expected batches of the task that ends, got none. Pass its training data.")
-        with torch.no_grad(), self._undrawn():
+        if not self._open and self.tasks_done > 0:
+            raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
+        self._follow_model()
+        with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
+            if not any(sample_count(batch) for batch in batches):
+                raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
@@ -170,10 +154,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_ready()
-        if self._first_steps:
-            assert self._first is not None
-            self._first.step()
-        else:
+        with unrounded(self._parameters):
             self._step()
         self.steps += 1
         return loss
@@ -182,9 +163,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
         directions = 0 if self.method.memory is None else self.method.memory.count
-        unknown = torch.tensor(torch.nan)
-        figures = (unknown, unknown, unknown, unknown) if self._last is None else self._last.figures()
-        return Diagnosis(*figures, directions, self.method.nbytes)
+        with torch.no_grad(), unrounded(self._parameters):
+            told = no_step if self._last is None else self._last.diagnose
+            return told(directions, self.method.nbytes)
 
     # State
 
@@ -194,6 +175,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         state = super().state_dict()
         state["fopng"] = {
             "method": type(self).__name__,
+            "variant": self.method.variant,
             "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
             "state": self.method.state_dict(),
             "tasks_done": self.tasks_done,
@@ -201,7 +183,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
-            "first_task": None if self._first is None else self._first.state_dict(),
+            "first_task": None if self._first_at_work is None else self._first_at_work.state_dict(self._names_by_id()),
         }
         return state
 
@@ -212,32 +194,41 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a plain torch optimizer.")
         if own["method"] != type(self).__name__:
             raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a {own['method']}.")
-        self._follow_model()
+        if own["variant"] != self.method.variant:
+            raise ValueError(f"Expected a state with {self.method.variant}, got one with {own['variant']}.")
         layout = ParamLayout({name: torch.Size(shape) for name, shape in own["layout"].items()})
+        self._follow_model(frozen=layout.names)
         self.layout.check_extends(layout)
         rates = [group["lr"] for group in state_dict["param_groups"]]
         if len(rates) != len(self.param_groups):
             raise ValueError(f"Expected a state with {len(self.param_groups)} parameter groups, got {len(rates)}.")
+        if own["tasks_done"] == 0:
+            check_first(self._first, own["first_task"])
+            if self._first is not None:
+                self._first.load_state_dict(own["first_task"], self._names_by_id())
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self.method.load_state_dict(own["state"], layout, self._blank())
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
-        if self._first is not None and own["first_task"] is not None:
-            self._first.load_state_dict(own["first_task"])
         self._last = None
+        self._finite = None
 
     # Inside
 
     @property
-    def _first_steps(self) -> bool:
-        """Whether another optimizer is at work."""
-        return self._first is not None and self.tasks_done == 0
+    def _first_at_work(self) -> FirstOptimizer | None:
+        """The other optimizer, while it is at work."""
+        return self._first if self.tasks_done == 0 else None
+
+    def _names_by_id(self) -> dict[int, str]:
+        return {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
 
     def _make_groups(self, groups: Groups | None) -> list[dict[str, Any]]:
         """The groups that were asked for, and one with all other trainable parameters."""
-        made = [{**group, "params": list(group["params"])} for group in groups or []]
+        listed = [(group, group["params"]) for group in groups or []]
+        made = [{**group, "params": [own] if isinstance(own, Tensor) else list(own)} for group, own in listed]
         taken = {id(p) for group in made for p in group["params"]}
         own = {id(p) for p in self._parameters}
         if not taken <= own:
@@ -247,15 +238,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
         rest = [p for p in self._parameters if id(p) not in taken]
         return [{"params": rest}, *made] if rest else made
 
-    def _make_first(self, first: FirstTask) -> torch.optim.Optimizer | None:
-        if first == "own" or (first is None and self.method.own_start):
-            return None
-        if first is None:
-            return torch.optim.SGD(self._parameters, lr=FIRST_TASK_LR)
-        if not isinstance(first, torch.optim.Optimizer):
-            raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
-        return first
-
     def _list_parameters(self) -> None:
         named = dict(self.model.named_parameters())
         self._parameters = [named[name] for name in self.layout.names]
@@ -264,10 +246,15 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
         self.method.attach(self.layout)
 
-    def _follow_model(self) -> None:
-        """Take in what changed in the model: new parameters are added, changed ones refused."""
+    def _follow_model(self, frozen: Collection[str] = ()) -> None:
+        """Take in what changed in the model: new parameters are added, changed ones refused.
+
+        Args:
+            frozen: parameters that count although they are frozen, as those do that were once trained.
+        """
         named = dict(self.model.named_parameters())
-        known = {name: p.shape for name, p in named.items() if name in self.layout.shapes or p.requires_grad}
+        once = {*self.layout.names, *frozen}
+        known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
         layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}
@@ -281,25 +268,18 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.layout = layout
             self._list_parameters()
             self.param_groups[0]["params"].extend(new)
-            if self._first_steps and self._first is not None:
-                self._first.param_groups[0]["params"].extend(new)
+            if self._first_at_work is not None:
+                self._first_at_work.add(new)
             self._attach()
         self.method.move(self._blank())
 
     def _data(self, batches: Iterable[Batch]) -> _Task:
         return _Task(self.source, batches, self.generator, self._flat_parameters)
 
-    @contextmanager
-    def _undrawn(self) -> Iterator[None]:
-        """Leave torch's own random state as it was, although a loader may shuffle."""
-        devices = {p.device.index for p in self._parameters if p.device.type == "cuda"}
-        with torch.random.fork_rng(devices):
-            yield
-
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
-        if not self._first_steps and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
+        if self._first_at_work is None and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
             name = type(self).__name__
             raise RuntimeError(f"{name} needs the new task's Fisher. Call refresh(loader) before step, once an epoch.")
 
@@ -325,36 +305,56 @@ class ContinualOptimizer(torch.optim.Optimizer):
         pieces = [torch.full((p.numel(),), by_parameter[id(p)]) for p in self._parameters]
         return torch.cat(pieces).to(self._blank())
 
+    def _gradients(self) -> dict[str, Tensor]:
+        """The gradients that the parameters hold, by name; a sparse one written out."""
+        found = {}
+        for name, parameter in zip(self.layout.names, self._parameters, strict=True):
+            if not parameter.requires_grad:
+                # left over from before it was frozen
+                parameter.grad = None
+            if parameter.grad is not None:
+                grad = parameter.grad
+                found[name] = grad if grad.layout == torch.strided else grad.to_dense()
+        return found
+
     def _step(self) -> None:
-        names, parameters = self.layout.names, self._parameters
-        grads = {name: p.grad for name, p in zip(names, parameters, strict=True) if p.grad is not None}
+        grads = self._gradients()
         if not grads:
             return
-        for name, grad in grads.items():
-            if grad.layout != torch.strided:
-                grads[name] = grad.to_dense()
-        g = _widen(self.layout.join(grads))
-        self.method.set_active(grads.keys())
-        finite = g.sum().isfinite()
-        if g.device.type == "cpu" and not finite:
-            self._raise_named(g)
-        theta = self._flat_parameters() if self.method.needs_parameters else None
-        g = self.method.accumulate(self.method.gradient(g, theta))
-        v = self.method.update(g, lr=self._rate(), theta=theta)
-        if g.device.type != "cpu":
-            # no waiting for the device here: the step is dropped now, and reported at the next chance
-            v = torch.where(finite, v, 0.0)
+        raw = _widen(self.layout.join(grads))
+        finite = raw.sum().isfinite()
+        if raw.device.type != "cpu":
+            # no waiting for the device here: the step is dropped, and reported at the next chance
             self._finite = finite if self._finite is None else self._finite & finite
-        self._last = _Step(g, v, self.method.projector, self.method.step_metric())
+        elif not finite:
+            self._raise_named(raw)
+        if self._first_at_work is not None:
+            self._first_at_work.optimizer.step()
+        else:
+            self._step_method(grads.keys(), raw, finite)
+
+    def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor) -> None:
+        method, lr = self.method, self._rate()
+        method.set_active(names)
+        before = dict(method.vectors)
+        theta = self._flat_parameters() if method.needs_parameters else None
+        g = method.accumulate(method.gradient(raw, theta))
+        v = method.update(g, lr=lr, theta=theta)
+        if raw.device.type != "cpu":
+            v = torch.where(finite, v, 0.0)
+            changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
+            method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
+        self._last = Step(raw, g, v, method.projector, method.step_metric())
         steps = self.layout.split(v)
-        moving = [(p, steps[name]) for name, p in zip(names, parameters, strict=True) if name in grads]
+        moving = [(p, steps[n]) for n, p in zip(self.layout.names, self._parameters, strict=True) if n in names]
         torch._foreach_sub_([p for p, _ in moving], [s.to(p.dtype) for p, s in moving])
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):
             self._finite = None
             raise FloatingPointError(
-                "A gradient since the last refresh held NaN or infinity; those steps were dropped. Lower the learning rate."
+                "A gradient since the last refresh held NaN or infinity. Lower the learning rate, clip the gradients, or look at "
+                "the loss."
             )
 
     def _raise_named(self, g: Tensor) -> None:

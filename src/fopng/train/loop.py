@@ -62,9 +62,14 @@ def train(
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
     """
     seeds = Seeds(plan.seed)
-    with drawn_from(seeds.dropout, device), _plain_arithmetic():
+    with drawn_from(seeds.dropout, device), plain_arithmetic():
         run = _Run(plan, seeds, device, checkpoint, Audience(observers), should_stop, save_seconds)
         return run.watched(notice)
+
+
+def diagnosed_every(steps: int, epochs: int) -> int:
+    """The removed fraction is measured every so many steps of a task."""
+    return max(1, min(50, steps * epochs // DIAGNOSED_STEPS))
 
 
 @final
@@ -99,7 +104,7 @@ class _Run:
         self.optimizer = plan.make_optimizer(
             self.model,
             first_task=self._first_task(),
-            predict=_predict,
+            predict=predict_task,
             generator=torch.Generator().manual_seed(seeds.fisher),
         )
         self.stages = [
@@ -162,7 +167,7 @@ class _Run:
         if position.step == 0:
             with self.watch.phase("refresh"):
                 self.optimizer.refresh(stage.whole())
-        every = max(1, min(50, stage.steps * self.plan.epochs // DIAGNOSED_STEPS))
+        every = diagnosed_every(stage.steps, self.plan.epochs)
         offset = epoch * stage.steps
         self.model.train()
         with self.watch.phase("train"):
@@ -308,7 +313,8 @@ class _Run:
         return "own" if rate is None else torch.optim.SGD(self.model.parameters(), lr=rate)
 
 
-def _predict(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def predict_task(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Answer a batch (x, y, task) with the head of its task."""
     x, y, task = batch
     return model(x, task=task), y
 
@@ -326,7 +332,7 @@ def _mean(row: Row) -> float:
 
 
 @contextmanager
-def _plain_arithmetic() -> Iterator[None]:
+def plain_arithmetic() -> Iterator[None]:
     """float32 as it is written, and on a GPU the same algorithms every time."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
         yield

@@ -63,8 +63,15 @@ class Stage:
         generator = torch.Generator().manual_seed(self.seeds.interleaving(self.number, epoch))
         return [turns[index] for index in torch.randperm(len(turns), generator=generator).tolist()]
 
+    def order(self, epoch: int, task: int) -> Tensor:
+        """The order of a task's samples in an epoch, int64 [n]."""
+        return self.stream[task].train.order(self._generator(epoch, task))
+
+    def _generator(self, epoch: int, task: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seeds.order(self.number, epoch, task))
+
     def _walk(self, task: int, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        generator = torch.Generator().manual_seed(self.seeds.order(self.number, epoch, task))
+        generator = self._generator(epoch, task)
         split = steady(self.stream[task].train, self.seeds, self.number, epoch, task)
         return split.batches(self.batch_size, generator=generator, device=self.device).walk(start)
 

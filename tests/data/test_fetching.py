@@ -1,14 +1,15 @@
 import multiprocessing
+import threading
 
 import numpy as np
 import pytest
 
 import tiny
 import web
-from fopng.data.cache import arrays_folder, downloads_folder, open_arrays
+from fopng.data.cache import arrays_folder, downloads_folder, locked, open_arrays
 from fopng.data.contents import PARTS
 from fopng.data.errors import FetchError
-from fopng.data.fetch import fetch
+from fopng.data.fetching import fetch
 from fopng.data.idx import Idx
 from fopng.data.layouts import ArchiveLayout, FolderLayout
 from fopng.data.sources import Mirror
@@ -164,6 +165,28 @@ def test_files_put_by_hand_where_the_message_says_are_found(tmp_path):
 def test_a_mirror_of_ones_own_comes_first():
     with web.serve(GOOD) as (_, address):
         assert fetch(tiny_from(mirror(web.unused_address())), mirror=address) == address
+
+
+def test_waiting_for_another_process_is_reported():
+    seen, held, released = [], threading.Event(), threading.Event()
+
+    def hold():
+        with locked("tiny"):
+            held.set()
+            released.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+
+    def report(file, done, total):
+        seen.append(file)
+        released.set()
+
+    with web.serve(GOOD) as (_, address):
+        fetch(tiny_from(mirror(address)), report=report)
+    holder.join()
+    assert seen[0] == "waiting for another process"
 
 
 def fetch_in_a_process(address, barrier, sources):

@@ -32,7 +32,7 @@ def fetch(
         again: forget the arrays in the cache first, for when they are damaged.
         report: told of each file's progress.
     """
-    with locked(dataset.name):
+    with locked(dataset.name, waiting=lambda: report("waiting for another process", 0, None)):
         if again:
             remove_arrays(dataset.name)
         if open_arrays(dataset.name, dataset.contents) is not None:

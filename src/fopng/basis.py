@@ -1,0 +1,107 @@
+"""Directions that a projection removes, `B [p, m]`, as operators."""
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from torch import Tensor
+
+
+class Basis(Protocol):
+    """Directions `B [p, m]` that a projection removes."""
+
+    @property
+    def count(self) -> int:
+        """The number of directions, m."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of parameters, p."""
+        ...
+
+    def matvec(self, c: Tensor) -> Tensor:
+        """`B c`: `[..., m] -> [..., p]`."""
+        ...
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        """`B^T x`: `[..., p] -> [..., m]`."""
+        ...
+
+    def gram(self, weights: Tensor | None) -> Tensor:
+        """`B^T diag(weights) B`: `[..., m, m]` in float64; no weights, no metric."""
+        ...
+
+    def dense(self) -> Tensor:
+        """`B^T` written out, `[..., m, p]`."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class ScaledBasis(Basis):
+    """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
+
+    Args:
+        inner: `G`.
+        scale: `[..., p]`.
+    """
+
+    inner: Basis
+    scale: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    def matvec(self, c: Tensor) -> Tensor:
+        return self.inner.matvec(c) * self.scale
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        return self.inner.rmatvec(x * self.scale)
+
+    def gram(self, weights: Tensor | None) -> Tensor:
+        squared = self.scale.square()
+        return self.inner.gram(squared if weights is None else squared * weights)
+
+    def dense(self) -> Tensor:
+        return self.inner.dense() * self.scale.unsqueeze(-2)
+
+
+@final
+@dataclass(frozen=True)
+class MixedBasis(Basis):
+    """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
+
+    Args:
+        inner: `G`.
+        mix: `[..., m, m]`.
+    """
+
+    inner: Basis
+    mix: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    def matvec(self, c: Tensor) -> Tensor:
+        return self.inner.matvec((self.mix.to(c.dtype) @ c.unsqueeze(-1)).squeeze(-1))
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        seen = self.inner.rmatvec(x)
+        return (self.mix.mT.to(seen.dtype) @ seen.unsqueeze(-1)).squeeze(-1)
+
+    def gram(self, weights: Tensor | None) -> Tensor:
+        return self.mix.mT @ self.inner.gram(weights) @ self.mix
+
+    def dense(self) -> Tensor:
+        rows = self.inner.dense()
+        return self.mix.mT.to(rows.dtype) @ rows

@@ -1,0 +1,79 @@
+"""What a step did, worked out on request from what made it."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.metric import Metric
+from fopng.projection import Projector
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the last step did; tensors `[...]`, NaN where a figure does not apply.
+
+    Args:
+        removed_fraction: how much of the gradient the projection took away, `|g - P g| / |g|`, momentum included.
+        angle: between the step and the gradient of the loss, in degrees.
+        fisher_norm: the step's length in the metric it was made in.
+        condition: of the Gram matrix, damping included.
+        directions: how many gradients are stored.
+        bytes: what the method holds.
+    """
+
+    removed_fraction: Tensor
+    angle: Tensor
+    fisher_norm: Tensor
+    condition: Tensor
+    directions: int
+    bytes: int
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """A step that was taken, and what made it.
+
+    Args:
+        raw: the gradient of the loss, `[p]`.
+        g: what the method made of it before it projected: momentum, a penalty.
+        v: the step.
+        projector: what projected.
+        metric: in which the step has its length.
+    """
+
+    raw: Tensor
+    g: Tensor
+    v: Tensor
+    projector: Projector | None
+    metric: Metric
+
+    def diagnose(self, directions: int, held: int) -> Diagnosis:
+        """Work the figures out.
+
+        Args:
+            directions: how many gradients are stored.
+            held: how many bytes are.
+        """
+        g, v, projector = self.g, self.v, self.projector
+        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
+        cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
+        angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
+        nan = g.new_tensor(torch.nan)
+        condition = nan if projector is None or projector.basis.count == 0 else _condition(projector)
+        return Diagnosis(removed, angle, self.metric.norm(v), condition, directions, held)
+
+
+def no_step(directions: int, held: int) -> Diagnosis:
+    """The diagnosis before there is a step."""
+    unknown = torch.tensor(torch.nan)
+    return Diagnosis(unknown, unknown, unknown, unknown, directions, held)
+
+
+def _condition(projector: Projector) -> Tensor:
+    """The condition of the matrix that was inverted: from its inverse, where that is not a pseudo-inverse."""
+    values = torch.linalg.eigvalsh(projector.inverse)
+    regular = values[0] > 1e-14 * values[-1]
+    return torch.where(regular, values[-1] / values[0], projector.condition)

@@ -1,0 +1,32 @@
+"""Looking at a task without a trace: no random state moves, nothing is rounded."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def undrawn(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Leave the global random states as they were, although a loader may shuffle and a dataset augment.
+
+    Args:
+        parameters: those of the model, for the devices they are on.
+    """
+    devices = {p.device.index for p in parameters if p.device.type == "cuda"}
+    python, legacy = random.getstate(), numpy.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(legacy)  # noqa: NPY002
+
+
+def unrounded(parameters: Sequence[Tensor]) -> AbstractContextManager[object]:
+    """Switch autocast off: it would round the method's own arithmetic to half precision."""
+    kind = parameters[0].device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

@@ -1,0 +1,114 @@
+"""Pulling a signal back from a model's outputs to its layers, and turning what arrives into per-sample gradients."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fopng.asking import Asked, Recording
+from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients
+from fopng.parameters import ParamLayout
+from fopng.rules import LinearRule, Unsupported
+from fopng.taps import Call, Site, automatic_gradients, linear_factors, rule_gradients
+
+Arrival = tuple[Call, list[Tensor]]
+"""A call, and the score's derivative at each of its outputs."""
+
+
+class SiteUnsupported(Exception):
+    """No way was found to the per-sample gradients of one site.
+
+    Args:
+        site: the module in question.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.path)
+        self.site = site
+
+
+def pull(
+    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, back: Tensor
+) -> SampleGradients:
+    """Send a signal back from the outputs and turn what reaches each site into gradients.
+
+    Args:
+        asked: the model.
+        layout: the flat order.
+        sites: those that were listened to.
+        recording: of a forward pass.
+        back: the score's derivative at the outputs.
+    """
+    arrivals = _arrivals(recording, back)
+    owners = Counter(name for site in sites for name in site.own.values())
+    layers: dict[tuple[str, ...], LayerGradients] = {}
+    for site in sites:
+        if id(site) not in arrivals:
+            continue
+        tied = any(owners[name] > 1 for name in site.own.values())
+        try:
+            factored = None if tied else _factored(site, layout, arrivals[id(site)], recording)
+            if factored is not None:
+                layers[tuple(site.own.values())] = factored
+            else:
+                found = _written_out(asked, site, arrivals[id(site)], recording)
+                _add_dense(layers, layout.runs(found) if not tied else [(name,) for name in found], found)
+        except Unsupported as failure:
+            raise SiteUnsupported(site) from failure
+    if not layers:
+        name, value = next(iter(recording.values.items()))
+        nothing = value.new_zeros(*value.shape[: recording.lead], recording.count, layout.shapes[name].numel())
+        layers[(name,)] = DenseGradients(nothing)
+    return SampleGradients(layout, layers, recording.count)
+
+
+def _arrivals(recording: Recording, back: Tensor) -> dict[int, list[Arrival]]:
+    """What arrives at each site that the signal reaches, by the site's id."""
+    arrivals: dict[int, list[Arrival]] = {}
+    zeros = [zero for call in recording.calls for zero in call.zeros]
+    if not recording.outputs.requires_grad:
+        return arrivals
+    found = iter(torch.autograd.grad(recording.outputs, zeros, back, retain_graph=True, allow_unused=True))
+    for call in recording.calls:
+        arrived = [next(found) for _ in call.zeros]
+        if any(signal is not None for signal in arrived):
+            full = [torch.zeros_like(z) if s is None else s for z, s in zip(call.zeros, arrived, strict=True)]
+            arrivals.setdefault(id(call.site), []).append((call, full))
+    return arrivals
+
+
+def _factored(site: Site, layout: ParamLayout, arrivals: list[Arrival], recording: Recording) -> LinearGradients | None:
+    """The factors of a `Linear`, where they are smaller than its gradient."""
+    names = tuple(site.own.values())
+    if not isinstance(site.rule, LinearRule) or next(iter(site.own)) != "weight" or layout.runs(names) != [names]:
+        return None
+    a, d = linear_factors([(call, arrived[0]) for call, arrived in arrivals], recording.lead, recording.count)
+    smaller = a.shape[-2] * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1]
+    return LinearGradients(a, d, bias="bias" in site.own) if smaller else None
+
+
+def _written_out(asked: Asked, site: Site, arrivals: list[Arrival], recording: Recording) -> dict[str, Tensor]:
+    """Gradients `[*lead, n, q]` of each parameter of a site, added up over its calls."""
+    lead, n = recording.lead, recording.count
+    total: dict[str, Tensor] = {}
+    for call, arrived in arrivals:
+        if site.rule is not None:
+            found = rule_gradients(call, arrived[0], lead, n)
+        else:
+            values, rest = asked.local_state(site.module, recording)
+            found = automatic_gradients(call, arrived, values, rest, lead, n)
+        for local, name in site.own.items():
+            if local in found:
+                flat = found[local].flatten(lead + 1) if found[local].dim() > lead + 1 else found[local].unsqueeze(-1)
+                total[name] = total[name] + flat if name in total else flat
+    return total
+
+
+def _add_dense(
+    layers: dict[tuple[str, ...], LayerGradients], runs: list[tuple[str, ...]], found: dict[str, Tensor]
+) -> None:
+    for names in runs:
+        g = torch.cat([found[name] for name in names], -1) if len(names) > 1 else found[names[0]]
+        other = layers.get(names)
+        layers[names] = DenseGradients(g + other.g if isinstance(other, DenseGradients) else g)

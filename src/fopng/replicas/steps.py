@@ -1,0 +1,116 @@
+"""One training step of R runs, plain or captured in a CUDA graph."""
+
+from collections.abc import Callable
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fopng.methods.base import Method
+from fopng.replicas.samples import StackedSamples
+from fopng.replicas.stacking import StackedModel
+
+WARM_STEPS = 3
+"""Steps taken before a graph is captured, so that libraries have set themselves up and every state vector exists."""
+
+
+@final
+class Stepper:
+    """Takes the steps of an epoch: gradient, update, new weights, all on the device, nothing waited for.
+
+    Args:
+        model: the weights.
+        method: the mathematics; None while plain SGD learns the first task.
+        lr: the learning rate, a number or one a replica `[R, 1]`.
+        alive: which runs go on, `[R]`; a run whose step is not finite stops there, and the others do not notice.
+    """
+
+    def __init__(self, model: StackedModel, method: Method | None, lr: float | Tensor, alive: Tensor) -> None:
+        self.model, self.method, self.lr, self.alive = model, method, lr, alive
+        self.g = torch.zeros_like(model.theta)
+        self.loss = torch.zeros(model.count, device=model.theta.device)
+        self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
+
+    def take(self, x: Tensor, y: Tensor, task: int) -> None:
+        """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
+        leaves = self.model.leaves()
+        logits = self.model(leaves, x, task)
+        loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
+        found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
+        with torch.no_grad():
+            named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+            self._move(self.model.layout.join(named), named)
+            self.loss.copy_(loss.detach())
+
+    def _move(self, g: Tensor, named: dict[str, Tensor]) -> None:
+        if self.method is None:
+            v = self.lr * g
+        else:
+            self.method.set_active(named.keys())
+            held = dict(self.method.vectors)
+            theta = self.model.theta if self.method.needs_parameters else None
+            g = self.method.accumulate(self.method.gradient(g, theta))
+            v = self.method.update(g, lr=self.lr, theta=theta)
+            self._keep_in_place(held)
+        self.alive.logical_and_(v.sum(-1).isfinite() & g.sum(-1).isfinite())
+        self.model.theta.sub_(torch.where(self.alive.unsqueeze(-1), v, 0.0))
+        self.g.copy_(g)
+
+    def _keep_in_place(self, held: dict[str, Tensor]) -> None:
+        """Write what changed of the method's state where it was, so that a graph finds it there again."""
+        assert self.method is not None
+        for name, place in held.items():
+            if self.method.vectors[name] is not place:
+                self.method.vectors[name] = place.copy_(self.method.vectors[name])
+
+    def walk(
+        self,
+        samples: StackedSamples,
+        orders: Tensor,
+        batch: int,
+        task: int,
+        start: int,
+        after: Callable[[int], None],
+        capture: bool,
+    ) -> None:
+        """Take the steps of an epoch from `start` on.
+
+        Args:
+            samples: the training samples.
+            orders: the order of each run's samples, `[R, N]`.
+            batch: samples a step.
+            task: the number of the task.
+            start: the first step to take.
+            after: called after every step with its number.
+            capture: replay a CUDA graph of the step.
+        """
+        full, steps = len(samples) // batch, -(-len(samples) // batch)
+        offsets = torch.arange(batch, device=orders.device)
+
+        def advance() -> None:
+            rows = orders.index_select(1, self._place * batch + offsets)
+            self.take(*samples.rows(rows), task)
+            self._place.add_(1)
+
+        self._place.fill_(start)
+        graph: torch.cuda.CUDAGraph | None = None
+        for step in range(start, steps):
+            if step >= full:
+                self.take(*samples.rows(orders[:, step * batch :]), task)
+            elif graph is not None:
+                graph.replay()
+            elif capture and step - start >= WARM_STEPS and full - step > WARM_STEPS:
+                graph = self._captured(advance)
+                graph.replay()
+            else:
+                advance()
+            after(step)
+
+    @staticmethod
+    def _captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            advance()
+        return graph

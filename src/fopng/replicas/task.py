@@ -1,0 +1,72 @@
+"""What a method may ask about the task at hand, for R runs at once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.factors import SampleGradients
+from fopng.fisher import MEMORY_LIMIT
+from fopng.likelihood import Labels, Score
+from fopng.persample import GradientSource
+from fopng.replicas.samples import StackedSamples
+from fopng.types import Batch
+
+
+@final
+@dataclass(frozen=True)
+class ReplicaTask:
+    """A task of R runs: their parameters, their samples, and a generator each.
+
+    Args:
+        source: the model.
+        theta: the parameters now, `[R, p]`.
+        samples: the training samples.
+        task: the number of the task, for the model.
+        generators: one a run; each draws what the run would draw alone.
+        alive: which runs still go on, `[R]`; those that diverged give harmless numbers.
+    """
+
+    source: GradientSource
+    theta: Tensor
+    samples: StackedSamples
+    task: int
+    generators: Sequence[torch.Generator]
+    alive: Tensor
+
+    def parameters(self) -> Tensor:
+        return self.theta.clone()
+
+    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        total, count = torch.zeros_like(self.theta), 0
+        for batch in self._batches(samples):
+            for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators[0]):
+                gradients.add_squares(total)
+            count += batch[0].shape[1]
+        fisher = total / count
+        self.alive.logical_and_(fisher.isfinite().all(-1))
+        return torch.where(self.alive.unsqueeze(-1), fisher, 1.0)
+
+    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        found = []
+        for batch in self._batches(min(count, len(self.samples)), whole=True):
+            found += list(self.source.gradients(batch, score, parameters=self.theta))
+        return [block.cleared(self.alive) for block in found]
+
+    def _batches(self, samples: int | None, *, whole: bool = False) -> Iterator[Batch]:
+        """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""
+        n = len(self.samples) if samples is None else min(samples, len(self.samples))
+        trial = self.samples.rows(torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device))
+        size = (
+            n
+            if whole
+            else max(1, min(1024, MEMORY_LIMIT // self.source.bytes_per_sample((*trial, self.task), self.theta)))
+        )
+        if samples is None:
+            yield from ((x, y, self.task) for x, y in self.samples.chunks(size))
+            return
+        orders = [torch.randperm(len(self.samples), generator=g)[:n].sort().values for g in self.generators]
+        for index in torch.stack(orders).to(self.theta.device).split(size, dim=1):
+            yield (*self.samples.rows(index), self.task)

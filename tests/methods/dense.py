@@ -1,0 +1,165 @@
+"""The methods written out: dense matrices, float64, one sample at a time, from the paper's equations in `oracle`.
+
+A twin lives the same life as an optimizer: the same calls, the same draws from a generator of its own.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from oracle import (
+    average_fisher,
+    average_logit,
+    class_gradients,
+    damped,
+    diagonal_fisher,
+    ewc_penalty,
+    exact_fisher,
+    flat_parameters,
+    ground_truth_logit,
+    log_likelihood,
+    orthogonal_projection,
+    prefisher_projection,
+    sample_gradients,
+    trainable,
+    trust_region,
+    with_parameters,
+)
+
+SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
+EUCLIDEAN = ("SGD", "Adam", "EWC", "OGD")
+PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
+
+
+class Dense:
+    """A method by name, its settings with the defaults of the issue, and a model of its own to move."""
+
+    def __init__(self, name: str, model: nn.Module, lr: float, ask, generator: torch.Generator, **settings) -> None:
+        self.name, self.model, self.lr, self.ask, self.generator = name, model, lr, ask, generator
+        self.damping, self.alpha, self.momentum, self.strength = 1e-3, 0.5, 0.0, 100.0
+        self.gram_damping = self.max_directions = self.fisher_samples = None
+        self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
+        self.gradients_per_task = 80
+        self.first_task = None if name in ("SGD", "Adam", "EWC") else 1e-2
+        for setting, value in settings.items():
+            setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
+        self.first_task = None if self.first_task == "own" else self.first_task
+        self.blocks: list[Tensor] = []  # each task's own gradients, [p, k]
+        self.weights: list[Tensor] = []  # each task's own Fisher, [p]
+        self.f_old = self.f_new = self.anchor = None
+        self.sum, self.done = torch.zeros_like(flat_parameters(model)), 0
+        self.moments = [torch.zeros_like(self.sum), torch.zeros_like(self.sum)]
+        self.count = torch.zeros_like(self.sum)
+
+    # What is known of a task
+
+    def draw(self, batch, count: int | None):
+        if count is None:
+            return batch
+        x, *rest = batch
+        order = torch.randperm(len(x), generator=self.generator)[:count].sort().values
+        return tuple(part[order] if isinstance(part, Tensor) else part for part in (x, *rest))
+
+    def fisher(self, batch) -> Tensor:
+        """Eq. 7 on a random subset, with the labels asked for."""
+        x, y, *rest = self.draw(batch, self.fisher_samples)
+        if self.labels == "expected":
+            return exact_fisher(*class_gradients(self.model, (x, y, *rest), len(x), self.ask)).diagonal()
+        if self.labels == "sampled":
+            p = self.ask(self.model, (x, y, *rest))[0].detach().float().softmax(-1)
+            y = torch.multinomial(p, 1, generator=self.generator).squeeze(-1)
+        return diagonal_fisher(sample_gradients(self.model, (x, y, *rest), len(x), log_likelihood, self.ask))
+
+    def refresh(self, batch) -> None:
+        if self.name not in EUCLIDEAN and not self.first_steps:
+            self.f_new = self.fisher(batch)
+
+    def end_task(self, batch) -> None:
+        if self.name in ("EWC", "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
+            f = self.fisher(batch)
+            self.weights.append(f)
+            self.f_old = f if self.f_old is None else average_fisher(self.f_old, f, self.alpha)
+        if self.name in PROJECTED:
+            chosen = self.draw(batch, self.gradients_per_task)
+            rows = sample_gradients(self.model, chosen, len(chosen[0]), SCORES[self.score], self.ask)
+            self.blocks.append(rows.T)
+            self.thin()
+        self.anchor = flat_parameters(self.model)
+        self.done += 1
+
+    def thin(self) -> None:
+        """Every task keeps the same share, evenly spaced; what does not divide goes to the first tasks."""
+        while self.max_directions is not None and sum(b.shape[1] for b in self.blocks) > self.max_directions:
+            shares = [0] * len(self.blocks)
+            while sum(shares) < self.max_directions:
+                room = [k for k, b in enumerate(self.blocks) if shares[k] < b.shape[1]]
+                shares[min(room, key=lambda k: shares[k])] += 1
+            kept = [
+                [(j * b.shape[1]) // share for j in range(share)] for b, share in zip(self.blocks, shares, strict=True)
+            ]
+            self.blocks = [b[:, rows] for b, rows in zip(self.blocks, kept, strict=True)]
+
+    # A step
+
+    @property
+    def first_steps(self) -> bool:
+        return self.first_task is not None and self.done == 0
+
+    def basis(self) -> Tensor:
+        if self.name == "FOPNG":
+            return self.f_old[:, None] * torch.cat(self.blocks, 1)
+        if self.name == "FOPNGPreFisher" and self.prefisher == "empirical":
+            return torch.cat([b @ b.T @ b / b.shape[1] for b in self.blocks], 1)
+        if self.name == "FOPNGPreFisher":
+            return torch.cat([f[:, None] * b for f, b in zip(self.weights, self.blocks, strict=True)], 1)
+        return torch.cat(self.blocks, 1)
+
+    def project(self, g: Tensor, F: Tensor, part: Tensor) -> Tensor:
+        """P g in the metric F, with the basis restricted to the parameters that take part."""
+        if not self.blocks:
+            return g
+        B = self.basis()[part]
+        if self.name in ("FOPNG", "FOPNGPreFisher") and self.projection == "printed":
+            eps = self.damping if self.gram_damping is None else self.gram_damping
+            return prefisher_projection(B, F, eps) @ g
+        return orthogonal_projection(B, F, 1e-6 if self.gram_damping is None else self.gram_damping) @ g
+
+    def update(self, g: Tensor, part: Tensor) -> Tensor:
+        eye = torch.eye(len(g), dtype=g.dtype)
+        if self.name in ("SGD", "EWC"):
+            return self.lr * g
+        if self.name == "OGD":
+            return self.lr * self.project(g, eye, part)
+        F = damped(torch.diag(self.f_new[part]), self.damping)
+        if self.name == "FNG":
+            return trust_region(F, g, self.lr)
+        return trust_region(F, self.project(g, eye if self.name == "ONG" else F, part), self.lr)
+
+    def adam(self, g: Tensor, part: Tensor) -> Tensor:
+        """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""
+        betas = (0.9, 0.999)
+        self.count[part] += 1
+        hats = []
+        for moment, beta, value in zip(self.moments, betas, (g, g**2), strict=True):
+            moment[part] = beta * moment[part] + (1 - beta) * value
+            hats.append(moment[part] / (1 - beta ** self.count[part]))
+        return self.lr * hats[0] / (hats[1].sqrt() + 1e-8)
+
+    def step(self, loss: Tensor) -> None:
+        """One step along the gradient of a loss of the model; parameters it does not reach take no part."""
+        found = torch.autograd.grad(loss, trainable(self.model), allow_unused=True)
+        pairs = list(zip(trainable(self.model), found, strict=True))
+        part = torch.cat([torch.full((p.numel(),), g is not None) for p, g in pairs])
+        g = torch.cat([g.flatten() for g in found if g is not None])
+        theta = flat_parameters(self.model)
+        if self.first_steps:
+            v = self.first_task * g
+        else:
+            if self.name == "EWC" and self.anchor is not None:
+                moving = theta.clone().requires_grad_()
+                penalty = ewc_penalty(moving, self.anchor, sum(self.weights), self.strength)
+                g = g + torch.autograd.grad(penalty, moving)[0][part]
+            self.sum[part] = self.momentum * self.sum[part] + g
+            g = self.sum[part]
+            v = self.adam(g, part) if self.name == "Adam" else self.update(g, part)
+        theta[part] -= v
+        with_parameters(self.model, theta)

@@ -1,0 +1,190 @@
+"""Every method equals the dense formula of the paper, parameter by parameter after every step."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fopng
+import zoo
+from methods.dense import Dense
+from methods.worlds import METHODS, PROJECTED, World, flat, make, multi_head, run, single_head
+
+WORLDS = {"single-head": single_head, "multi-head": multi_head}
+VARIANTS = {
+    "projection": [
+        {"projection": "orthogonal"},
+        {"gram_damping": 1e-2},
+        {"projection": "orthogonal", "gram_damping": 0.3},
+    ],
+    "fisher": [
+        {"labels": "sampled"},
+        {"labels": "expected"},
+        {"fisher_samples": 5},
+        {"fisher_samples": 5, "labels": "sampled"},
+    ],
+    "memory": [{"score": "average"}, {"score": "log-likelihood"}, {"gradients_per_task": 50}],
+    "common": [{}, {"momentum": 0.7}, {"first_task": "own"}],
+}
+ACCEPTS = {
+    "SGD": ("common",),
+    "Adam": ("common",),
+    "EWC": ("common", "fisher"),
+    "FNG": ("common", "fisher"),
+    "OGD": ("common", "memory"),
+    "ONG": ("common", "fisher", "memory"),
+    "NaturalOGD": ("common", "fisher", "memory"),
+    "FOPNG": tuple(VARIANTS),
+    "FOPNGPreFisher": tuple(VARIANTS),
+}
+OWN = {
+    "EWC": [{"strength": 3.0}],
+    "OGD": [{"gram_damping": 0.2}],
+    "ONG": [{"gram_damping": 0.2}],
+    "NaturalOGD": [{"gram_damping": 0.2}, {"damping": 0.1}],
+    "FNG": [{"damping": 0.1}],
+    "FOPNG": [{"fisher_weight": 0.2}, {"damping": 0.1}],
+    "FOPNGPreFisher": [
+        {"prefisher": "empirical"},
+        {"prefisher": "empirical", "projection": "orthogonal", "gram_damping": 1e-2},
+    ],
+}
+
+
+def name_case(value: object) -> str:
+    return value if isinstance(value, str) else "-".join(map(str, value.values())) or "defaults"
+
+
+CASES = [
+    (name, settings)
+    for name in METHODS
+    for settings in [*(s for group in ACCEPTS[name] for s in VARIANTS[group]), *OWN.get(name, [])]
+]
+
+
+def single_head_twin() -> World:
+    """The same world again."""
+    torch.manual_seed(0)
+    return single_head()
+
+
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    assert (found - expected).norm() <= 1e-10 * expected.norm()
+
+
+def assert_follows(name: str, world: World, settings: dict, epochs: int = 2) -> None:
+    """Walk the optimizer and its dense twin side by side, and see that both move."""
+    twin, start = world.twin(), flat(world.model)
+    optimizer = make(name, world, generator=torch.Generator().manual_seed(7), **settings)
+    if name in PROJECTED:
+        settings = {"gradients_per_task": 4, **settings}
+    dense = Dense(name, twin.model, 0.05, world.ask, torch.Generator().manual_seed(7), **settings)
+    for task, loader in enumerate(world.loaders):
+        world.enter(task), twin.enter(task), optimizer.begin_task(task)
+        for _ in range(epochs):
+            optimizer.refresh(loader)
+            dense.refresh(world.whole(task))
+            for batch in loader:
+                optimizer.zero_grad()
+                world.loss(batch).backward()
+                optimizer.step()
+                dense.step(twin.loss(batch))
+                assert_same(flat(world.model), flat(twin.model))
+        optimizer.end_task(loader)
+        dense.end_task(world.whole(task))
+    assert (flat(world.model) - start).norm() > 1e-3
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=name_case)
+def test_every_step_is_the_formula(name, settings, heads):
+    assert_follows(name, WORLDS[heads](), settings)
+
+
+THINNED = [*((name, {}) for name in PROJECTED), ("FOPNGPreFisher", {"prefisher": "empirical"})]
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+@pytest.mark.parametrize(("name", "settings"), THINNED, ids=name_case)
+@pytest.mark.filterwarnings("ignore::fopng.MemoryFull")
+def test_a_thinned_memory_is_the_formula_on_what_is_left(name, settings, heads):
+    assert_follows(name, WORLDS[heads](), {"max_directions": 5, **settings})
+
+
+def test_thinning_is_said():
+    world = single_head()
+    with pytest.warns(fopng.MemoryFull, match=r"max_directions=5\): kept \[3, 2\]"):
+        run(make("OGD", world, max_directions=5), world, range(2))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("build", [zoo.cnn, zoo.transformer, zoo.tied, zoo.used_twice, zoo.class_token])
+def test_models_of_every_kind(name, build):
+    case = build()
+    world = World(case.model.eval(), [[case.batch], [case.batch]], case.ask)
+    assert_follows(name, world, {}, epochs=1)
+
+
+# Methods that are one another
+
+
+def test_prefisher_with_one_old_task_is_fopng():
+    one, other = single_head(), single_head_twin()
+    assert_same(run(make("FOPNG", one), one, range(2)), run(make("FOPNGPreFisher", other), other, range(2)))
+
+
+@pytest.mark.parametrize("name", ["FOPNG", "FOPNGPreFisher", "ONG", "NaturalOGD"])
+def test_with_an_empty_memory_it_is_the_fisher_natural_gradient(name):
+    one, other = single_head(), single_head_twin()
+    found = run(make(name, one, first_task="own"), one, range(1))
+    assert torch.equal(found, run(make("FNG", other, first_task="own"), other, range(1)))
+
+
+@pytest.mark.parametrize("name", ["FOPNG", "NaturalOGD", "FOPNGPreFisher", "ONG"])
+def test_in_the_identity_metric_the_orthogonal_form_is_ogd(name):
+    world = single_head()
+    settings = {"projection": "orthogonal"} if name.startswith("FOPNG") else {}
+    optimizer, ogd = make(name, world, **settings), make("OGD", world)
+    for member in (optimizer, ogd):
+        member.generator.manual_seed(3)
+        member.begin_task(0)
+        member.end_task(world.loaders[0])
+    ones = torch.ones_like(flat(world.model))
+    optimizer.method.vectors |= {"fisher_old": ones, "fisher_new": ones - optimizer.method.damping}
+    if name == "FOPNGPreFisher":
+        optimizer.method.memory = ogd.method.memory
+    g = torch.randn_like(ones)
+    along, expected = (m.method.update(g, lr=1.0, theta=None) for m in (optimizer, ogd))
+    assert_same(along, expected / expected.norm())
+
+
+def clipped_gradients(parameters, loss: Tensor) -> None:
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, 0.5)
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda m: fopng.SGD(m, 0.1), lambda p: torch.optim.SGD(p, 0.1)),
+        (lambda m: fopng.SGD(m, 0.1, momentum=0.9), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+        (lambda m: fopng.Adam(m, 0.1), lambda p: torch.optim.Adam(p, 0.1)),
+        (
+            lambda m: fopng.Adam(m, 0.1, betas=(0.5, 0.8), epsilon=1e-3),
+            lambda p: torch.optim.Adam(p, 0.1, betas=(0.5, 0.8), eps=1e-3),
+        ),
+    ],
+    ids=["SGD", "momentum", "Adam", "Adam-betas"],
+)
+def test_plain_optimizers_are_those_of_torch(heads, ours, theirs):
+    """In turns through all heads: skipped parameters keep their moments and their step counts."""
+    world = WORLDS[heads]()
+    twin = world.twin()
+    optimizer, other = ours(world.model), theirs(twin.model.parameters())
+    for k in range(12):
+        for here, stepping in ((world, optimizer), (twin, other)):
+            here.enter(k * k % 3)
+            stepping.zero_grad()
+            clipped_gradients(here.model.parameters(), here.loss(here.loaders[k % 3][0]))
+            stepping.step()
+        assert_same(flat(world.model), flat(twin.model))

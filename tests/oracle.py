@@ -1,0 +1,258 @@
+"""Every numbered equation of the paper as a dense float64 function, written from the paper and importing nothing of ours.
+
+Letters are the paper's: `g [p]` new-task gradient, `G [p, m]` stored gradients, `F [p, p]` a Fisher (pass `torch.diag(f)` for a
+diagonal one), `eta` the radius, `lam` the damping. Numbers are those of the compiled paper. `rows [n, p]` are the gradients of
+n samples, one in each row. The flat order is that of `model.parameters()`, trainable ones only.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+# Per-sample gradients: one sample at a time, plain autograd
+
+
+def one_sample(batch, k: int):
+    """The batch of one that holds sample k; what is not a tensor stays."""
+    if isinstance(batch, Tensor):
+        return batch[k : k + 1]
+    if isinstance(batch, Mapping):
+        return {name: one_sample(value, k) for name, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(one_sample(value, k) for value in batch)
+    return batch
+
+
+def ask_pair(model: nn.Module, batch) -> tuple[Tensor, Tensor]:
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+def ground_truth_logit(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.gather(-1, targets.unsqueeze(-1)).sum()
+
+
+def average_logit(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.mean()
+
+
+def log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+    """`log p(y|x)` of a classifier, summed over positions."""
+    return outputs.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).sum()
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def flat_parameters(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in trainable(model)])
+
+
+def with_parameters(model: nn.Module, flat: Tensor) -> nn.Module:
+    """Write a flat vector into the model's trainable parameters; returns the model."""
+    for p, part in zip(trainable(model), flat.split([p.numel() for p in trainable(model)]), strict=True):
+        p.data = part.detach().clone().reshape(p.shape)
+    return model
+
+
+def flat_gradient(model: nn.Module, scalar: Tensor) -> Tensor:
+    found = torch.autograd.grad(scalar, trainable(model), allow_unused=True, retain_graph=True)
+    pairs = zip(trainable(model), found, strict=True)
+    return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for p, gradient in pairs])
+
+
+def sample_gradients(
+    model: nn.Module, batch, n: int, score: Callable = log_likelihood, ask: Callable = ask_pair
+) -> Tensor:
+    """Rows `[n, p]`: the gradient of `score(outputs, targets)` of each sample, alone in its batch, in eval mode."""
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    rows = [flat_gradient(model, score(*ask(model, one_sample(batch, k)))) for k in range(n)]
+    for module, mode in training.items():
+        module.training = mode
+    return torch.stack(rows)
+
+
+def class_gradients(model: nn.Module, batch, n: int, ask: Callable = ask_pair) -> tuple[Tensor, Tensor]:
+    """Rows `[n, c, p]` of `grad log p(c|x)` for every class c, and the probabilities `[n, c]`."""
+    rows, probabilities = [], []
+    for k in range(n):
+        log_p = ask(model, one_sample(batch, k))[0].log_softmax(-1).squeeze(0)
+        rows.append(torch.stack([flat_gradient(model, value) for value in log_p]))
+        probabilities.append(log_p.detach().exp())
+    return torch.stack(rows), torch.stack(probabilities)
+
+
+# Fishers
+
+
+def exact_fisher(class_rows: Tensor, probabilities: Tensor) -> Tensor:
+    """Eq. 1 and 10: `E_x E_{y ~ p(.|x)} s s^T`, from rows `[n, c, p]` and probabilities `[n, c]`."""
+    return torch.einsum("nc,ncp,ncq->pq", probabilities, class_rows, class_rows) / class_rows.shape[0]
+
+
+def diagonal_fisher(rows: Tensor) -> Tensor:
+    """Eq. 7 and 25: the mean of the squared gradients, `[p]`."""
+    return (rows**2).mean(0)
+
+
+def empirical_fisher(rows: Tensor) -> Tensor:
+    """Eq. 8: the mean of `g g^T` over observed labels."""
+    return rows.T @ rows / rows.shape[0]
+
+
+def kronecker_fisher(A: Tensor, G: Tensor) -> Tensor:
+    """Eq. 9: `A (x) G`, for the weight stacked column by column."""
+    return torch.kron(A, G)
+
+
+def average_fisher(F_old: Tensor, F_new: Tensor, alpha: float) -> Tensor:
+    """Algorithm 1, line 13: `(1 - alpha) F_old + alpha F_new`."""
+    return (1 - alpha) * F_old + alpha * F_new
+
+
+def damped(F: Tensor, lam: float) -> Tensor:
+    """Section 4.2: `F + lam I`."""
+    return F + lam * torch.eye(len(F), dtype=F.dtype)
+
+
+# Geometry
+
+
+def fisher_inner(u: Tensor, v: Tensor, F: Tensor) -> Tensor:
+    """Eq. 11: `u^T F v`."""
+    return u @ F @ v
+
+
+def fisher_norm(v: Tensor, F: Tensor) -> Tensor:
+    """Eq. 2 and 11: `sqrt(v^T F v)`."""
+    return (v @ F @ v).sqrt()
+
+
+def reparametrised_fisher(F_theta: Tensor, J: Tensor) -> Tensor:
+    """Eq. 27: `J^-T F_theta J^-1`."""
+    return torch.linalg.inv(J).T @ F_theta @ torch.linalg.inv(J)
+
+
+def kl_divergence(logits: Tensor, moved: Tensor) -> Tensor:
+    """Eq. 3, left side: the mean over x of `KL(p_theta || p_{theta+v})`."""
+    return (logits.softmax(-1) * (logits.log_softmax(-1) - moved.log_softmax(-1))).sum(-1).mean()
+
+
+def kl_approximation(v: Tensor, F: Tensor) -> Tensor:
+    """Eq. 3, right side: `v^T F v / 2`."""
+    return fisher_norm(v, F) ** 2 / 2
+
+
+# Updates
+
+
+def natural_gradient_step(theta: Tensor, F: Tensor, g: Tensor, eta: float) -> Tensor:
+    """Eq. 4: `theta - eta F^-1 g`."""
+    return theta - eta * torch.linalg.solve(F, g)
+
+
+def ewc_penalty(theta: Tensor, anchor: Tensor, f: Tensor, lam: float) -> Tensor:
+    """Eq. 5: `lam/2 sum_i F_i (theta_i - theta*_i)^2`."""
+    return lam / 2 * (f * (theta - anchor) ** 2).sum()
+
+
+def ewc_gradient(g: Tensor, theta: Tensor, anchor: Tensor, f: Tensor, lam: float) -> Tensor:
+    """The gradient of the loss and eq. 5 together."""
+    return g + lam * f * (theta - anchor)
+
+
+def ogd_projection(g: Tensor, G: Tensor) -> Tensor:
+    """Eq. 6: `g - G (G^T G)^-1 G^T g`."""
+    return g - G @ torch.linalg.solve(G.T @ G, G.T @ g)
+
+
+def update(g: Tensor, u: Tensor, F_new: Tensor, c: float | Tensor) -> Tensor:
+    """Eq. 12: `v = c F_new^-1 (g - u)`."""
+    return c * torch.linalg.solve(F_new, g - u)
+
+
+def objective(g: Tensor, u: Tensor, F_new: Tensor) -> Tensor:
+    """Eq. 13, 16, 22 and 32: `||g - F_new^-1 u||^2` in the norm of `F_new`."""
+    return fisher_norm(g - torch.linalg.solve(F_new, u), F_new) ** 2
+
+
+def expanded_objective(g: Tensor, u: Tensor, F_new: Tensor) -> Tensor:
+    """Eq. 34: `g^T F g - 2 g^T u + u^T F^-1 u`."""
+    return g @ F_new @ g - 2 * g @ u + u @ torch.linalg.solve(F_new, u)
+
+
+def feasible(alpha: Tensor, F_old: Tensor, G: Tensor) -> Tensor:
+    """Eq. 14, 17 and 35: `u = F_old G alpha`, the points with `F_old^-1 u` in the column space of G."""
+    return F_old @ G @ alpha
+
+
+def gram(F_new: Tensor, B: Tensor, eps: float = 0.0) -> Tensor:
+    """`A = B^T F_new^-1 B + eps I`; the paper's A with `B = F_old G`."""
+    return damped(B.T @ torch.linalg.solve(F_new, B), eps)
+
+
+def best_alpha(g: Tensor, F_old: Tensor, G: Tensor, F_new: Tensor) -> Tensor:
+    """Eq. 37: `(G^T F_old F_new^-1 F_old G)^-1 G^T F_old g`."""
+    B = F_old @ G
+    return torch.linalg.solve(gram(F_new, B), B.T @ g)
+
+
+def printed_projection(F_old: Tensor, G: Tensor, F_new: Tensor, eps: float = 0.0) -> Tensor:
+    """Eq. 19 and 39: `I - F_old G A^-1 G^T F_old`."""
+    return prefisher_projection(F_old @ G, F_new, eps)
+
+
+def prefisher_projection(B: Tensor, F_new: Tensor, eps: float = 0.0) -> Tensor:
+    """Eq. 24: `I - B (B^T F_new^-1 B)^-1 B^T`, with `B = [F_1 G_1, F_2 G_2, ...]`."""
+    return torch.eye(len(B), dtype=B.dtype) - B @ torch.linalg.solve(gram(F_new, B, eps), B.T)
+
+
+def orthogonal_projection(B: Tensor, F_new: Tensor, relative: float = 0.0) -> Tensor:
+    """`I - B (B^T F_new^-1 B)^-1 B^T F_new^-1`: the form with `B^T F_new^-1 P = 0`; damped relative to the mean of diag A."""
+    A = gram(F_new, B)
+    A = damped(A, relative * float(A.diagonal().mean()))
+    return torch.eye(len(B), dtype=B.dtype) - B @ torch.linalg.solve(A, torch.linalg.solve(F_new, B).T)
+
+
+def trust_region(F_new: Tensor, projected: Tensor, eta: float) -> Tensor:
+    """Eq. 15 and 18: `eta F^-1 Pg / sqrt(Pg^T F^-1 Pg)`, of Fisher norm eta."""
+    direction = torch.linalg.solve(F_new, projected)
+    return eta * direction / (projected @ direction).sqrt()
+
+
+def fng(g: Tensor, F_new: Tensor, eta: float) -> Tensor:
+    """Theorem 3.3, eq. 47."""
+    return trust_region(F_new, g, eta)
+
+
+def fopng(g: Tensor, F_old: Tensor, G: Tensor, F_new: Tensor, eta: float, lam: float = 0.0) -> Tensor:
+    """Theorem 3.2, eq. 18 and 43; `lam` acts twice (section 4.2), on F_new and on A."""
+    F = damped(F_new, lam)
+    return trust_region(F, printed_projection(F_old, G, F, lam) @ g, eta)
+
+
+def fopng_prefisher(g: Tensor, B: Tensor, F_new: Tensor, eta: float, lam: float = 0.0) -> Tensor:
+    """Eq. 18 with eq. 24."""
+    F = damped(F_new, lam)
+    return trust_region(F, prefisher_projection(B, F, lam) @ g, eta)
+
+
+def fopng_orthogonal(
+    g: Tensor, B: Tensor, F_new: Tensor, eta: float, lam: float = 0.0, relative: float = 0.0
+) -> Tensor:
+    """Eq. 18 with the orthogonal projection, for `B = F_old G`, `[F_1 G_1, ...]`, or `G` (natural OGD)."""
+    F = damped(F_new, lam)
+    return trust_region(F, orthogonal_projection(B, F, relative) @ g, eta)
+
+
+def natural_ogd(g: Tensor, G: Tensor, F_new: Tensor, eta: float, lam: float = 0.0, relative: float = 0.0) -> Tensor:
+    """The natural step with `G^T v = 0`."""
+    return fopng_orthogonal(g, G, F_new, eta, lam, relative)
+
+
+def ong(g: Tensor, G: Tensor, F_new: Tensor, eta: float, lam: float = 0.0) -> Tensor:
+    """Section 2.6 on ONG: project in Euclidean space (eq. 6), then precondition by the Fisher."""
+    return trust_region(damped(F_new, lam), ogd_projection(g, G), eta)

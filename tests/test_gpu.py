@@ -1,0 +1,70 @@
+"""The core on a CUDA device: the same numbers as on the CPU."""
+
+import copy
+
+import pytest
+import torch
+
+import zoo
+from fopng.basis import ScaledBasis
+from fopng.fisher import diagonal_fisher, stored_gradients
+from fopng.memory import GradientMemory, MemoryFull
+from fopng.metric import Diagonal
+from fopng.persample import GradientSource
+from fopng.projection import Projector, trust_region_step
+from fopng.types import map_tensors
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="Expected a CUDA device, got none."),
+]
+
+
+def moved(case: zoo.Case) -> zoo.Case:
+    return zoo.Case(copy.deepcopy(case.model).cuda(), map_tensors(torch.Tensor.cuda, case.batch), case.ask)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in zoo.MODELS | zoo.UNMAPPED if name not in ("position_embedding", "packed")]
+)
+def test_gradients_are_those_of_the_cpu(name):
+    case = (zoo.MODELS | zoo.UNMAPPED)[name]()
+    both = [
+        next(GradientSource(own.model, predict=own.ask).gradients(own.batch, "observed")).dense()
+        for own in (case, moved(case))
+    ]
+    assert both[1].is_cuda
+    torch.testing.assert_close(both[1].cpu(), both[0], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
+def test_a_whole_step_is_that_of_the_cpu(name):
+    case, steps = zoo.MODELS[name](), []
+    for own in (case, moved(case)):
+        source = GradientSource(own.model)
+        fisher = diagonal_fisher(source, [own.batch], samples=3, generator=torch.Generator().manual_seed(0))
+        memory = GradientMemory(source.layout, capacity=3)
+        with pytest.warns(MemoryFull):
+            memory.append(*stored_gradients(source, [own.batch], zoo.N))
+        metric = Diagonal(fisher, damping=1e-3)
+        projector = Projector.build(ScaledBasis(memory, fisher), metric, gram_damping=1e-3, form="orthogonal")
+        steps.append(trust_region_step(metric, projector(torch.ones_like(fisher)), radius=0.1))
+    torch.testing.assert_close(steps[1].cpu(), steps[0], rtol=1e-7, atol=1e-9)
+
+
+def test_sampled_labels_with_a_generator_of_either_device():
+    own = moved(zoo.mlp())
+    source = GradientSource(own.model)
+    for device in ("cpu", "cuda"):
+        both = [
+            diagonal_fisher(source, [own.batch], labels="sampled", generator=torch.Generator(device).manual_seed(1))
+            for _ in range(2)
+        ]
+        assert torch.equal(*both)
+
+
+def test_the_devices_random_state_is_left_alone():
+    own = moved(zoo.cnn())
+    before = torch.cuda.get_rng_state()
+    diagonal_fisher(GradientSource(own.model), [own.batch])
+    assert torch.equal(torch.cuda.get_rng_state(), before)
