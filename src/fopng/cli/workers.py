@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import find_device, use_threads
+from fopng.cli.machine import find_device, threads_used
 from fopng.cli.progress import RunsProgress
 from fopng.cli.stopping import StopSignals
 
@@ -84,7 +84,6 @@ def _do(config: RunConfig, means: Means) -> RunResult:
     from fopng.store import Store
 
     assert _worker is not None
-    use_threads(means.threads or 1, config.model)
     workshop = Workshop(
         store=Store(means.out),
         device=find_device(means.device),
@@ -92,5 +91,6 @@ def _do(config: RunConfig, means: Means) -> RunResult:
         tensorboard=means.tensorboard,
         should_stop=_worker.should_stop,
     )
-    [result] = workshop.do([config], again=means.again)
+    with threads_used(means.threads or 1, config.model):
+        [result] = workshop.do([config], again=means.again)
     return result

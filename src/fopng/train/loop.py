@@ -34,7 +34,7 @@ from fopng.types import Batch
 SAVE_SECONDS = 30.0
 """The time between two checkpoints. It decides how much a crash costs, and no number."""
 
-DIAGNOSED_STEPS = 50
+DIAGNOSED_STEPS = 25
 """About how many steps of a task the removed fraction is averaged over, at the least; one step in 50 of a long one."""
 
 Ending = Literal["finished", "diverged", "interrupted", "failed"]
