@@ -328,18 +328,10 @@ some = st.sampled_from
 words = st.text(max_size=8)
 NUMBERS = some(["0", "1", "2", "-1", "0.5", "1e-3", "1e30", "nan", "inf", "full", "none", "x", ""])
 NAMES = some(
-    ["lr", "damping", "strength", "momentum", "gradients_per_task", "max_directions", "fisher_samples", "projection"]
-    + [
-        "fisher_weight",
-        "gram_damping",
-        "labels",
-        "score",
-        "prefisher",
-        "tasks",
-        "order",
-        "shuffled",
-        "classes_per_task",
-        "lrr",
+    [
+        *("lr", "damping", "strength", "momentum", "gradients_per_task", "max_directions", "fisher_samples"),
+        *("projection", "fisher_weight", "gram_damping", "labels", "score", "prefisher", "tasks", "order", "shuffled"),
+        *("classes_per_task", "lrr"),
     ]
 )
 VALUES = (
