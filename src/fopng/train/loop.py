@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -190,8 +190,8 @@ class _Run:
 
     def _diagnose(self) -> None:
         """Note the removed fraction of the last step, where there is something to project on."""
-        found = self.optimizer.diagnose()
-        fraction = float(found.removed_fraction) if found.directions else float("nan")
+        removed = self.optimizer.removed_fraction()
+        fraction = nan if removed is None else float(removed)
         if isfinite(fraction):
             self.removed = self.removed[0] + fraction, self.removed[1] + 1
 
