@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import oracle
 import zoo
@@ -366,6 +367,23 @@ def test_a_model_that_squeezes_a_batch_of_one_is_told_so():
     case = zoo.case(Squeezing(), 5)
     with pytest.raises(ValueError, match=r"1 samples\), got shape \(3,\) from Squeezing"):
         dense(zoo.Case(case.model, oracle.one_sample(case.batch, 0)))
+
+
+def test_activation_checkpointing_is_told_apart():
+    model = zoo.Answers(
+        lambda m, x: m["head"](checkpoint(m["body"], x, use_reentrant=False)),
+        body=nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6)),
+        head=nn.Linear(6, 3),
+    )
+    with pytest.raises(ValueError, match="Turn checkpointing off in eval mode"):
+        dense(zoo.case(model, 5))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_module_is_named():
+    scripted = torch.jit.script(nn.Linear(5, 3))
+    with pytest.raises(TypeError, match="Module '0' is a ScriptModule.*Pass the module it was made from"):
+        GradientSource(nn.Sequential(scripted))
 
 
 def test_an_empty_batch():
