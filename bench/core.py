@@ -78,7 +78,8 @@ def by_backpack(model: nn.Module, batches: Batches) -> list[Tensor]:
     total = [torch.zeros_like(p) for p in model.parameters()]
     for x, y in batches:
         model.zero_grad()
-        with backpack(SumGradSquared()):
+        with backpack(SumGradSquared()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             loss(model(x), y).backward()
         for own, p in zip(total, model.parameters(), strict=True):
             own += p.sum_grad_squared

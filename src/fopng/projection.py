@@ -118,5 +118,6 @@ def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> T
     """
     direction = metric.solve(g)
     squared = torch.linalg.vecdot(g, direction)
-    scale = torch.where(squared > 0, radius * squared.rsqrt(), torch.where(squared == 0, 0.0, squared))
+    # zero stays zero, and what is not finite stays so
+    scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
     return direction * scale.unsqueeze(-1)
