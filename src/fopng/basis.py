@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, final
 
+import torch
 from torch import Tensor
 
 
@@ -22,6 +23,10 @@ class Basis(Protocol):
     def matvec(self, c: Tensor) -> Tensor:
         """`B c`: `[..., m] -> [..., p]`."""
         ...
+
+    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
+        """`g - B c`: `[..., p]`."""
+        return g - self.matvec(c)
 
     def rmatvec(self, x: Tensor) -> Tensor:
         """`B^T x`: `[..., p] -> [..., m]`."""
@@ -65,6 +70,9 @@ class ScaledBasis(_Around):
 
     def matvec(self, c: Tensor) -> Tensor:
         return self.inner.matvec(c) * self.scale
+
+    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
+        return torch.addcmul(g, self.scale, self.inner.matvec(c), value=-1)
 
     def rmatvec(self, x: Tensor) -> Tensor:
         return self.inner.rmatvec(x * self.scale)

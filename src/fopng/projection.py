@@ -62,15 +62,18 @@ class Projector:
 
     def __call__(self, g: Tensor) -> Tensor:
         """Project a gradient: `[..., p] -> [..., p]`."""
-        return g if self.basis.count == 0 else g - self.removed(g)
+        return g if self.basis.count == 0 else self.basis.subtract(self._coefficients(g), g)
 
     def removed(self, g: Tensor) -> Tensor:
         """What the projection takes away, `u = B c(g)` (eq. 12): `[..., p]`."""
         if self.basis.count == 0:
             return torch.zeros_like(g)
+        return self.basis.matvec(self._coefficients(g))
+
+    def _coefficients(self, g: Tensor) -> Tensor:
+        """`c(g) = (B^T F^-1 B + eps I)^-1 B^T N g`: `[..., p] -> [..., m]`."""
         seen = self.basis.rmatvec(g if self.form == "printed" else self.metric.solve(g))
-        c = (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1)
-        return self.basis.matvec(c.to(g.dtype))
+        return (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1).to(g.dtype)
 
 
 def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -120,4 +123,4 @@ def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> T
     squared = torch.linalg.vecdot(g, direction)
     # zero stays zero, and what is not finite stays so
     scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
-    return direction * scale.unsqueeze(-1)
+    return direction * scale.unsqueeze(-1) if direction is g else direction.mul_(scale.unsqueeze(-1))
