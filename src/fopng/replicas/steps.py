@@ -39,6 +39,8 @@ class Stepper:
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+            # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
+            self.alive.logical_and_(loss.isfinite())
             self._move(self.model.layout.join(named), named)
             # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
             self.loss = loss.detach()
@@ -53,8 +55,6 @@ class Stepper:
             g = self.method.accumulate(self.method.gradient(g, theta))
             v = self.method.update(g, lr=self.lr, theta=theta)
             self._keep_in_place(held)
-        # a gradient that is not finite makes a step that is not
-        self.alive.logical_and_(v.sum(-1).isfinite())
         self.model.theta.sub_(torch.where(self.alive.unsqueeze(-1), v, 0.0))
         self.g = g
 
