@@ -1,6 +1,7 @@
 """R runs made one: their weights `[R, p]`, their settings `[R]`, one model to ask them all with."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, final
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fopng.methods.base import Method
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.parameters import ParamLayout
+from fopng.replicas.convolution import ConvolutionsAsProducts
 
 
 class NotStackable(ValueError):
@@ -73,7 +75,8 @@ class StackedModel:
         def ask(own: dict[str, Tensor], inputs: Tensor) -> Tensor:
             return torch.func.functional_call(self.template, own, (inputs,), {"task": task})  # type: ignore[no-any-return]
 
-        return torch.func.vmap(ask, randomness="different")(weights, x)
+        with ConvolutionsAsProducts() if x.is_cuda else nullcontext():
+            return torch.func.vmap(ask, randomness="different")(weights, x)
 
     def logits(self, x: Tensor, task: int) -> Tensor:
         """Logits without a gradient, `[R, n, outputs]`."""
