@@ -50,7 +50,7 @@ class _Convolution(torch.autograd.Function):
     """A convolution that knows what to do under `vmap`; it is differentiated only there."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:  # type: ignore[override]
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:
         return F.conv2d(x, weight, bias, padding=padding)
 
     @staticmethod
@@ -77,27 +77,30 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         patches = _patches(x, weight.shape[-2:])
         ctx.save_for_backward(patches, weight)
-        return _unflat(torch.baddbmm(bias.unsqueeze(-1), weight.flatten(2), patches), x.shape)
+        out = _apply(weight.flatten(2), patches) + bias[:, None, :, None]
+        return out.view(*out.shape[:3], *x.shape[3:])
 
     @staticmethod
     def backward(ctx: Any, back: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         patches, weight = ctx.saved_tensors
-        flat = back.transpose(1, 2).flatten(2)
-        for_weight = torch.bmm(flat, patches.mT).view(weight.shape)
+        flat = back.flatten(3)
+        # a product a sample, then added up: a product over all samples at once would be too long and too narrow
+        for_weight = (flat @ patches.mT).sum(1).view(weight.shape)
         for_x = None
         if ctx.needs_input_grad[0]:
             turned = weight.flip(-1, -2).transpose(1, 2).flatten(2)
-            for_x = _unflat(torch.bmm(turned, _patches(back, weight.shape[-2:])), back.shape)
-        return for_x, for_weight, flat.sum(-1)
+            for_x = _apply(turned, _patches(back, weight.shape[-2:]))
+            for_x = for_x.view(*for_x.shape[:3], *back.shape[3:])
+        return for_x, for_weight, flat.sum((1, 3))
+
+
+def _apply(weight: Tensor, patches: Tensor) -> Tensor:
+    """`[R, o, q]` times `[R, n, q, places]`."""
+    return weight.unsqueeze(1).expand(-1, patches.shape[1], -1, -1) @ patches
 
 
 def _patches(x: Tensor, kernel: Sequence[int]) -> Tensor:
-    """The patch under the kernel at every place: `[R, n, c, h, w] -> [R, c * k * k, n * h * w]`."""
+    """The patch under the kernel at every place: `[R, n, c, h, w] -> [R, n, c * k * k, h * w]`."""
     high, wide = (size // 2 for size in kernel)
     windows = F.pad(x, (wide, wide, high, high)).unfold(3, kernel[0], 1).unfold(4, kernel[1], 1)
-    return windows.permute(0, 2, 5, 6, 1, 3, 4).flatten(4).flatten(1, 3)
-
-
-def _unflat(flat: Tensor, shape: torch.Size) -> Tensor:
-    """`[R, o, n * h * w]` as `[R, n, o, h, w]`, without a copy."""
-    return flat.view(*flat.shape[:2], shape[1], *shape[3:]).transpose(1, 2)
+    return windows.permute(0, 1, 2, 5, 6, 3, 4).flatten(5).flatten(2, 4)
