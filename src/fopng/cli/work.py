@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import find_device, use_threads
+from fopng.cli.machine import find_device, threads_used
 from fopng.cli.options import Device
 from fopng.cli.stopping import Stopped, StopSignals
 
@@ -64,7 +64,6 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     from fopng.store import Store
 
     device = find_device(means.device)
-    use_threads(means.threads, configs[0].model)
     workshop = Workshop(
         store=Store(means.out),
         device=device,
@@ -75,7 +74,8 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     )
     runs = len(configs) if means.again else len(workshop.unfinished(configs))
     watched = workshop.watched_by(progress(console, runs=runs))
-    return watched.do(configs, again=means.again)
+    with threads_used(means.threads, configs[0].model):
+        return watched.do(configs, again=means.again)
 
 
 def _teller(console: Console) -> Callable[[str], None]:
