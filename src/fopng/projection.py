@@ -1,6 +1,7 @@
 """Projecting a gradient away from the directions that old tasks depend on, and the step that follows."""
 
 import warnings
+from functools import cached_property
 from typing import Literal, TypeAlias, final
 
 import torch
@@ -27,7 +28,7 @@ class Projector:
         basis: `B`.
         metric: `F`.
         inverse: `(B^T F^-1 B + eps I)^-1 [..., m, m]`, float64.
-        condition: of the matrix that was inverted, `[...]`.
+        condition: an estimate of that of the matrix that was inverted, `[...]`.
         form: printed or orthogonal.
     """
 
@@ -59,6 +60,13 @@ class Projector:
         damped = A + added[..., None, None] * torch.eye(basis.count, dtype=A.dtype, device=A.device)
         inverse, condition = invert(damped, damping=gram_damping)
         return cls(basis, metric, inverse, condition, form)
+
+    @cached_property
+    def exact_condition(self) -> Tensor:
+        """The condition of the matrix that was inverted, `[...]`: from its inverse, where that is not a pseudo-inverse."""
+        values = torch.linalg.eigvalsh(self.inverse)
+        regular = values[..., 0] > 1e-14 * values[..., -1]
+        return torch.where(regular, values[..., -1] / values[..., 0], self.condition)
 
     def __call__(self, g: Tensor) -> Tensor:
         """Project a gradient: `[..., p] -> [..., p]`."""
