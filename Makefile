@@ -32,11 +32,11 @@ check: $(STAMP) ## lint, format and types
 unit: $(STAMP) ## the tests and doctests
 	$(BIN)/python -m pytest -n $(JOBS)
 
-demo: $(STAMP) ## set up, then show the main job on a small example
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, and demo/report.html
+	$(BIN)/fopng demo
 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
-	$(BIN)/python bench/core.py
+	$(BIN)/python bench/loop.py
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,8 @@ import hypothesis
 import pytest
 import torch
 
+from isolation import session_cache, shared_cache  # noqa: F401
+
 hypothesis.settings.register_profile("fopng", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("fopng")
 torch.set_num_threads(1)

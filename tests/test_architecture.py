@@ -23,7 +23,7 @@ LAYERS = {
     "running": ["train", "replicas", "observers", "checkpoint"],
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
-        *["request", "runs", "sweep", "paper", "report"],
+        *["request", "runs", "demo", "sweep", "paper", "report"],
     ],
     "edges": ["cli", "integrations", "distributed"],
 }

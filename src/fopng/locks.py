@@ -5,13 +5,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+POLL_SECONDS = 0.05
 
 
 class HeldError(RuntimeError):
@@ -21,6 +25,27 @@ class HeldError(RuntimeError):
 def hold(path: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock file `path` while the context lasts; `HeldError` says who has it when somebody does."""
     return hold_exclusive_file(path) if fcntl is None else hold_file_lock(path)
+
+
+@contextlib.contextmanager
+def hold_when_free(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path` while the context lasts, after waiting for whoever has it.
+
+    Args:
+        path: the lock file.
+        waiting: called once, when there is somebody to wait for.
+    """
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(hold(path))
+                break
+            except HeldError:
+                if waiting is not None:
+                    waiting()
+                waiting = None
+                time.sleep(POLL_SECONDS)
+        yield
 
 
 @contextlib.contextmanager

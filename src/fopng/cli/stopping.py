@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import final
 
@@ -22,12 +23,12 @@ class Stopped(Exception):
 class StopSignals:
     """While the context lasts, a signal only raises a flag: `number` says which came."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = GENTLE, *, quiet: bool = False) -> None:
         self.number: int | None = None
-        self._quiet = quiet
+        self._signals, self._quiet = signals, quiet
 
     def __enter__(self) -> StopSignals:
-        self._before = {name: signal.signal(name, self._take) for name in GENTLE}
+        self._before = {name: signal.signal(name, self._take) for name in self._signals}
         return self
 
     def __exit__(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -21,34 +21,39 @@ if TYPE_CHECKING:
     from fopng.config import RunConfig
     from fopng.result import RunResult
 
+POLL_SECONDS = 0.2
+
 
 def do_with_workers(
     configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals
 ) -> list[RunResult]:
     """The results of these runs; the runs are shared out among as many processes as were asked for."""
+    from fopng.train import Interrupted
+
     # Not forked: a forked child cannot use torch's threads, nor a CUDA device.
     fresh = multiprocessing.get_context("spawn")
     workers = ProcessPoolExecutor(means.jobs, fresh, initializer=_begin, initargs=(os.getpid(),))
     with workers, RunsProgress(console, len(configs)) as progress:
-        futures = {workers.submit(_do, config, means): config.key for config in configs}
+        futures = {config.key: workers.submit(_do, config, means) for config in configs}
+        waiting = set(futures.values())
         try:
-            done = {}
-            for future in as_completed(futures):
-                done[futures[future]] = future.result()
-                progress.advance(future.result())
-            return [done[config.key] for config in configs]
-        except BaseException:
-            _stop(list(futures), signals)
-            raise
+            while waiting and not signals():
+                ended, waiting = wait(waiting, POLL_SECONDS, FIRST_COMPLETED)
+                for future in ended:
+                    progress.advance(future.result())
+        finally:
+            _stop(waiting)
+    if waiting:
+        raise Interrupted(f"Stopped with {len(futures) - len(waiting)} of {len(futures)} runs done.")
+    return [futures[config.key].result() for config in configs]
 
 
-def _stop(futures: list[Future[RunResult]], signals: StopSignals) -> None:
-    """Begin no more runs, and have those that are under way saved."""
-    for future in futures:
-        future.cancel()
-    for child in multiprocessing.active_children():
-        if child.pid is not None:
-            os.kill(child.pid, signals.number or signal.SIGTERM)
+def _stop(waiting: Iterable[Future[RunResult]]) -> None:
+    """Begin no more runs, and have those that are under way saved: leaving the pool waits for that."""
+    under_way = [future for future in waiting if not future.cancel()]
+    if under_way:
+        for child in multiprocessing.active_children():
+            child.terminate()
 
 
 @final
@@ -69,7 +74,9 @@ _worker: _Worker | None = None
 
 def _begin(parent: int) -> None:
     global _worker
-    _worker = _Worker(StopSignals(quiet=True).__enter__(), parent)
+    # Ctrl-C reaches every process of a terminal; only the parent heeds it, and tells the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _worker = _Worker(StopSignals((signal.SIGTERM,), quiet=True).__enter__(), parent)
 
 
 def _do(config: RunConfig, means: Means) -> RunResult:

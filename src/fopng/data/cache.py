@@ -8,13 +8,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import BaseFileLock, FileLock, Timeout
 
 from fopng.data.contents import PARTS, Arrays, ByteArray, Contents
+from fopng.locks import hold_when_free
 
 
 def cache_folder() -> Path:
@@ -43,12 +43,15 @@ def downloads_folder(name: str) -> Path:
 @contextmanager
 def locked(name: str, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Only one process at a time decodes or fetches a dataset; `waiting` is called when another one holds the lock."""
-    lock = _acquired(name, waiting)
-    try:
+    folder = cache_folder() / "locks"
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_when_free(folder / f"{name}.lock", waiting=waiting))
+        except OSError as error:
+            # Without a place for the lock there is none to share.
+            warn_unwritable(error)
         yield
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def open_arrays(name: str, contents: Contents) -> Arrays | None:
@@ -94,24 +97,6 @@ def warn_unwritable(error: Exception) -> None:
         f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
         stacklevel=2,
     )
-
-
-def _acquired(name: str, waiting: Callable[[], None] | None) -> BaseFileLock | None:
-    """The lock, held; None where no lock can be, and so no cache to share either."""
-    folder = cache_folder() / "locks"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{name}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if waiting is not None:
-                waiting()
-            lock.acquire()
-    except (OSError, NotImplementedError) as error:  # a folder that cannot be written, a file system without locks
-        warn_unwritable(error)
-        return None
-    return lock
 
 
 def _write(path: Path, array: ByteArray) -> None:

@@ -270,7 +270,7 @@ class _Run:
     def _save_or_stop(self) -> None:
         self._save()
         if self.should_stop():
-            raise Interrupted(self.position.done, self.steps)
+            raise Interrupted(f"Stopped after {self.position.done} of {self.steps} steps.")
 
     def _save(self) -> None:
         self.saved = time.monotonic()

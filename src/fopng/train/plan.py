@@ -69,8 +69,4 @@ class Outcome:
 
 
 class Interrupted(Exception):
-    """The run was asked to stop, and saved where it is."""
-
-    def __init__(self, done: int, steps: int) -> None:
-        super().__init__(f"Stopped after {done} of {steps} steps.")
-        self.done, self.steps = done, steps
+    """Work was asked to stop, and is saved."""

@@ -1,0 +1,245 @@
+"""No run is lost: processes that are killed, disks that are full, files that are cut short, two at the same work."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from fopng.atomic import WriteError
+from fopng.checkpoint import SLOTS, Checkpoint
+from fopng.locks import HeldError
+from fopng.request import Request, plan_of
+from fopng.runs import Workshop
+from fopng.store import Store
+from fopng.train import train
+from small_runs import CPU, final_state, same
+
+KILLS = 20
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+REQUEST = Request(benchmark="split-digits", methods=["fopng"], seeds=[0], epochs=4, assignments=["tasks=3", "lr=1e-3"])
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that begin in no time: each is forked from a server that has torch loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fopng.runs"])
+    return context
+
+
+def go_on(folder, cache, limit=None):
+    """In another process: the run, from wherever it stands, saved as often as can be."""
+    os.environ["FOPNG_CACHE"] = str(cache)
+    torch.set_num_threads(1)
+    [config] = REQUEST.configurations()
+    if limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        train(plan_of(config, None), device=CPU, checkpoint=Checkpoint(folder), save_seconds=0.1)
+    except WriteError:
+        os._exit(3)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, session_cache, processes):
+    """The run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    child = processes.Process(target=go_on, args=(folder, session_cache))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    return final_state(Checkpoint(folder))
+
+
+@pytest.fixture
+def start(processes, tmp_path, shared_cache):
+    def start(limit=None, folder=tmp_path):
+        child = processes.Process(target=go_on, args=(folder, shared_cache, limit))
+        child.start()
+        return child
+
+    return start
+
+
+def position(folder):
+    """How many steps the newest checkpoint holds; 0 without one."""
+    state = Checkpoint(folder).load().state
+    return 0 if state is None else state["position"]["done"]
+
+
+def test_killed_at_twenty_random_moments_it_ends_with_the_same_bits(start, whole, tmp_path):
+    moments, kills, finished = random.Random(0), 0, 0
+    while kills < KILLS or finished == 0:
+        folder = tmp_path / str(finished)
+        folder.mkdir(exist_ok=True)
+        child = start(folder=folder)
+        # The last of it is left to end by itself, once there were enough.
+        child.join(moments.uniform(0, 1.0) if kills < KILLS else None)
+        if child.exitcode is None:
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+            kills += child.exitcode == -signal.SIGKILL
+        if child.exitcode == 0:
+            assert same(final_state(Checkpoint(folder)), whole)
+            finished += 1
+
+
+def test_a_full_disk(start, whole, tmp_path):
+    """The checkpoint grows when a task's gradients are stored: with little room that is where it stops."""
+    child = start(limit=600_000)
+    child.join()
+    assert child.exitcode == 3
+    stopped = position(tmp_path)
+    assert 0 < stopped < whole["position"]["done"]
+    assert not list(tmp_path.glob(".*.partial"))
+    child = start()
+    child.join()
+    assert child.exitcode == 0
+    assert same(final_state(Checkpoint(tmp_path)), whole)
+
+
+@pytest.mark.parametrize("files", [SLOTS[:1], SLOTS[1:], SLOTS])
+@pytest.mark.parametrize("ending", ["json", "safetensors"])
+def test_checkpoints_cut_short(start, whole, tmp_path, files, ending):
+    child = start()
+    while not all((tmp_path / f"{slot}.json").exists() for slot in SLOTS):
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    for slot in files:
+        path = tmp_path / f"{slot}.{ending}"
+        if path.exists():
+            os.truncate(path, path.stat().st_size // 2)
+    damaged = Checkpoint(tmp_path).load()
+    assert damaged.damaged
+    assert (damaged.state is None) == (files == SLOTS)
+    child = start()
+    child.join()
+    assert child.exitcode == 0
+    assert same(final_state(Checkpoint(tmp_path)), whole)
+
+
+class TestTogether:
+    """Several processes at the same runs."""
+
+    def test_a_run_that_is_held_is_refused(self, tmp_path):
+        workshop = Workshop(store=Store(tmp_path), device=CPU)
+        [config] = REQUEST.configurations()
+        with workshop.store.folder(config).claim(), pytest.raises(HeldError, match="held by process"):
+            workshop.do_one(config)
+
+    def test_two_share_the_runs_and_both_have_all_the_results(self, processes, tmp_path, shared_cache):
+        queue = processes.SimpleQueue()
+        pair = [processes.Process(target=do_all, args=(tmp_path, shared_cache, queue)) for _ in range(2)]
+        for child in pair:
+            child.start()
+        for child in pair:
+            child.join()
+            assert child.exitcode == 0
+        first, second = queue.get(), queue.get()
+        assert first["results"] == second["results"]
+        done = [first["done"], second["done"]]
+        assert sum(done) == len(first["results"]) == 4
+
+    def test_when_the_other_dies_its_run_is_taken_over(self, processes, tmp_path, shared_cache):
+        workshop = Workshop(store=Store(tmp_path), device=CPU)
+        [config] = REQUEST.configurations()
+        child = processes.Process(target=hold, args=(tmp_path, shared_cache))
+        child.start()
+        lock = workshop.store.folder(config).path / "lock"
+        while not (lock.exists() and lock.stat().st_size):
+            time.sleep(0.01)
+        said = []
+
+        def say(sentence):
+            said.append(sentence)
+            os.kill(child.pid, signal.SIGKILL)
+
+        [result] = Workshop(store=workshop.store, device=CPU, notice=say).do([config])
+        child.join()
+        assert result.status == "finished"
+        assert "is being done elsewhere; waiting for it" in said[0]
+
+
+def do_all(root, cache, queue):
+    """In another process: four runs, and how many of them this process did."""
+    os.environ["FOPNG_CACHE"] = str(cache)
+    torch.set_num_threads(1)
+    done = []
+
+    class Counter:
+        def observe(self, event):
+            done.append(type(event).__name__)
+
+    request = Request(benchmark="split-digits", methods=["sgd"], seeds=range(4), epochs=1, assignments=["tasks=2"])
+    results = Workshop(store=Store(root), device=CPU, observers=[Counter()]).do(request.configurations())
+    queue.put({"done": done.count("RunEnded"), "results": [result.as_dict() for result in results]})
+
+
+def hold(root, cache):
+    os.environ["FOPNG_CACHE"] = str(cache)
+    [config] = REQUEST.configurations()
+    with Store(root).folder(config).claim():
+        time.sleep(60)
+
+
+class TestCommand:
+    """The same through the command line, in real processes."""
+
+    COMMAND = ("run", "split-digits", "fopng", "--epochs", "40", "--set", "tasks=2", "--seeds", "1", "--json")
+
+    def begin(self, out, *more):
+        command = [sys.executable, "-m", "fopng", *self.COMMAND, "--out", str(out), *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_steps(self, out):
+        while not any('"step"' in log.read_text() for log in out.rglob("log.jsonl")):
+            time.sleep(0.01)
+
+    @pytest.fixture(scope="class")
+    def expected(self, tmp_path_factory, session_cache):
+        environment = {**os.environ, "FOPNG_CACHE": str(session_cache)}
+        command = [sys.executable, "-m", "fopng", *self.COMMAND, "--out", str(tmp_path_factory.mktemp("whole"))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return numbers_of(done.stdout)
+
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_a_signal_saves_and_says_how_to_go_on(self, tmp_path, expected, number, code):
+        process = self.begin(tmp_path)
+        self.wait_for_steps(tmp_path)
+        process.send_signal(number)
+        out, err = process.communicate()
+        assert (process.returncode, out) == (code, "")
+        assert "The same command goes on from there." in err
+        assert "Traceback" not in err
+        assert list(tmp_path.rglob("checkpoint*.json"))
+        process = self.begin(tmp_path)
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        assert numbers_of(out) == expected
+        [log] = tmp_path.rglob("log.jsonl")
+        starts = [json.loads(line) for line in log.read_text().splitlines() if '"run started"' in line]
+        assert [start["done"] > 0 for start in starts] == [False, True]
+
+    def test_two_commands_at_once(self, tmp_path, expected):
+        pair = [self.begin(tmp_path) for _ in range(2)]
+        said = [process.communicate() for process in pair]
+        assert [process.returncode for process in pair] == [0, 0]
+        assert [numbers_of(out) for out, _ in said] == [expected, expected]
+        assert sum("is being done elsewhere" in err for _, err in said) <= 1
+
+
+def numbers_of(text):
+    costs = ("seconds", "seconds_by_phase", "peak_memory_bytes", "environment")
+    return [{name: value for name, value in each.items() if name not in costs} for each in json.loads(text)]
