@@ -29,6 +29,8 @@ class StackedRuns:
 
     Attributes:
         alive: which of them still go on, `[R]`.
+        sample_bytes: the memory that estimates on one sample of one run take.
+        gradient_bytes: the memory that one stored gradient of one run takes.
     """
 
     def __init__(self, plans: Sequence[Plan], device: torch.device) -> None:
@@ -60,7 +62,7 @@ class StackedRuns:
             ]
             for number in range(len(plans[0].stages))
         ]
-        self.sample_bytes = self._tried()
+        self.sample_bytes, self.gradient_bytes = self._tried()
 
     @property
     def count(self) -> int:
@@ -112,8 +114,8 @@ class StackedRuns:
         for generator, held in zip(self.generators, state["generators"], strict=True):
             generator.set_state(held)
 
-    def _tried(self) -> int:
-        """Ask the model for all runs at once, as a step and an estimate will; the bytes that one sample of one run takes."""
+    def _tried(self) -> tuple[int, int]:
+        """Ask the model for all runs at once, as a step and an estimate will; the bytes of one sample and of one gradient."""
         train = self.plans[0].stream[0].train
         x, y = train.read(torch.zeros(TRIAL, dtype=torch.int64), self.device)
         x = x.to(self.model.theta.dtype).expand(self.count, *x.shape)
@@ -124,7 +126,11 @@ class StackedRuns:
             self.model.template.train()
             answers = self.model(leaves, x, task, self.model.next_keys())
             torch.autograd.grad(answers.sum(), list(leaves.values()), allow_unused=True)
-            return self.source.bytes_per_sample((x, y, task), self.model.theta) // self.count
+            batch = (x, y, task)
+            [found] = self.source.gradients(batch, "ground-truth", parameters=self.model.theta)
+            sample = self.source.bytes_per_sample(batch, self.model.theta) // self.count
+            held = [tensor for layer in found.layers.values() for tensor in layer.tensors().values()]
+            return sample, sum(t.numel() * t.element_size() for t in held) // (TRIAL * self.count)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError) as error:
