@@ -23,7 +23,7 @@ LAYERS = {
     "running": ["train", "replicas", "observers", "checkpoint"],
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
-        *["request", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
+        *["request", "reference", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
     ],
     "edges": ["cli", "integrations", "distributed"],
 }

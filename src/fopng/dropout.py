@@ -64,6 +64,7 @@ class Dropout(nn.Module):
         self.share, self.place = share, place
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features `[n, ...]`, some of them zero."""
         key = _key.get()
         if not self.training or self.share == 0:
             return x

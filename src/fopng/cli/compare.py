@@ -27,6 +27,6 @@ def compare(
 
     request = options.request(benchmark, methods or paper_methods())
     results = do_runs(request.configurations(), options.means())
-    show_results(results, as_json=options.as_json)
+    show_results(results, as_json=options.as_json, out=options.out)
     target = page or options.out / f"{folder_name(benchmark)}.html"
     write_page(target, results, title=f"Methods on {benchmark}")

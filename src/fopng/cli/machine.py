@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fopng.cli.options import Device
@@ -28,11 +30,17 @@ def find_device(name: Device) -> torch.device:
     return torch.device(name.value)
 
 
-def use_threads(asked: int | None, model: str) -> None:
-    """Set the threads of the CPU: what was asked for, or what suits the size of the model's steps."""
+@contextmanager
+def threads_used(asked: int | None, model: str) -> Iterator[None]:
+    """Use so many threads of the CPU inside: what was asked for, or what suits the size of the model's steps."""
     import torch
 
+    before = torch.get_num_threads()
     torch.set_num_threads(asked or threads_for(model))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def threads_for(model: str) -> int:

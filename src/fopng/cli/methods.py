@@ -34,19 +34,18 @@ def _show_all(described: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         show_json(described)
         return
-    columns = ("method", "year", "paper", "keeps data", "settings", "title")
+    columns = ("method", "paper", "keeps data", "settings", "title")
     rows = [
         (
             each["name"],
-            str(each["year"]),
-            each["paper"],
+            f"{each['paper']} {each['year']}",
             "yes" if each["keeps_data"] else "no",
             str(len(each["settings"])),
             each["title"],
         )
         for each in described
     ]
-    show_table(columns, rows, right=("year", "settings"))
+    show_table(columns, rows, right=("settings",))
     typer.echo("\nThe settings of one: fopng methods NAME")
 
 

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
     """Print results on stdout, and where they are on stderr."""
     from fopng.atomic import readable_json
+    from fopng.reference import intransigence
     from fopng.report import result_tables
 
     if as_json:
-        typer.echo(readable_json([result.as_dict() for result in results]))
+        others = [*results, *_joint_runs(out, results)]
+        typer.echo(
+            readable_json([{**result.as_dict(), "intransigence": intransigence(result, others)} for result in results])
+        )
         return
     console = Console(highlight=False, emoji=False)
     for table in result_tables(results):
@@ -28,6 +32,17 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
         Console(stderr=True, highlight=False).print(
             f"Runs in {out}. A page from them: fopng report {out}", markup=False
         )
+
+
+def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResult]:
+    """The references for these results that are among the runs in a folder."""
+    from fopng.reference import JOINT
+    from fopng.store import Store, folder_name
+
+    if out is None:
+        return []
+    folders = {out / folder_name(result.config.benchmark) / JOINT for result in results}
+    return [run for folder in folders if folder.is_dir() for run in Store(folder).results(damaged=lambda error: None)]
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
@@ -41,4 +56,9 @@ def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
 
 def say_written(path: Path) -> None:
     """Say on stderr that a file was written."""
-    Console(stderr=True, highlight=False).print(f"Written: {path}", markup=False, soft_wrap=True)
+    say(f"Written: {path}")
+
+
+def say(sentence: str) -> None:
+    """Say something on stderr."""
+    Console(stderr=True, highlight=False, emoji=False).print(sentence, markup=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import cores, find_device, use_threads
+from fopng.cli.machine import cores, find_device, threads_used
 from fopng.cli.options import Device, Engine
 from fopng.cli.stopping import Stopped, StopSignals
 
@@ -65,7 +65,6 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     from fopng.store import Store
 
     device = find_device(means.device)
-    use_threads(means.threads, configs[0].model)
     workshop = Workshop(
         store=Store(means.out),
         device=device,
@@ -75,11 +74,12 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
         should_stop=signals,
         engine=means.engine.value,
     )
-    if any(len(group) > 1 for group in workshop.groups(configs, again=means.again)):
-        use_threads(means.threads or cores(), configs[0].model)
     runs = len(configs) if means.again else len(workshop.unfinished(configs))
     watched = workshop.watched_by(progress(console, runs=runs))
-    return watched.do(configs, again=means.again)
+    together = any(len(group) > 1 for group in workshop.groups(configs, again=means.again))
+    # The steps of several runs are large enough for all cores.
+    with threads_used(means.threads or (cores() if together else None), configs[0].model):
+        return watched.do(configs, again=means.again)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import find_device, use_threads
+from fopng.cli.machine import find_device, threads_used
 from fopng.cli.options import Engine
 from fopng.cli.progress import RunsProgress
 from fopng.cli.stopping import StopSignals
@@ -97,7 +97,6 @@ def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     from fopng.store import Store
 
     assert _worker is not None
-    use_threads(means.threads or 1, configs[0].model)
     workshop = Workshop(
         store=Store(means.out),
         device=find_device(means.device),
@@ -106,4 +105,5 @@ def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
         should_stop=_worker.should_stop,
         engine=means.engine.value,
     )
-    return workshop.do(configs, again=means.again)
+    with threads_used(means.threads or 1, configs[0].model):
+        return workshop.do(configs, again=means.again)

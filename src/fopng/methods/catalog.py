@@ -42,7 +42,7 @@ class MethodEntry:
 
 
 _GRADIENTS = "gradients"
-_FOPNG_PAPER = "the FOPNG paper"
+_FOPNG_PAPER = "FOPNG paper"
 
 METHODS: dict[str, MethodEntry] = {
     entry.name: entry
@@ -63,9 +63,9 @@ METHODS: dict[str, MethodEntry] = {
             _FOPNG_PAPER,
             _GRADIENTS,
         ),
-        MethodEntry("ong", ONG, "Orthogonal natural gradient", 2025, "cited by the FOPNG paper", _GRADIENTS),
+        MethodEntry("ong", ONG, "Orthogonal natural gradient", 2025, "see FOPNG paper", _GRADIENTS),
         MethodEntry("natural-ogd", NaturalOGD, "OGD in the Fisher metric", 2026, "this project", _GRADIENTS),
-        MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "a reference", "all data", True, True),
+        MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }
 """In the order of the paper's table, then those it has no column for."""

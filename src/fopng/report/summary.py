@@ -50,13 +50,15 @@ def summarise(results: Iterable[RunResult]) -> list[Panel]:
 def _panel(results: Sequence[RunResult]) -> Panel:
     config = results[0].config
     rate = "" if config.first_task_lr is None else f", first task at {config.first_task_lr:g}"
-    parameters = [f"{name} {value}" for name, value in sorted(config.benchmark_parameters.items())]
+    # What is empty, 0 or no says nothing: all classes, in their order.
+    parameters = [f"{name} {_words(value)}" for name, value in sorted(config.benchmark_parameters.items()) if value]
+    epochs = "1 epoch" if config.epochs == 1 else f"{config.epochs} epochs"
     details = (
         f"{config.dataset}, {config.scenario}-incremental",
         f"{config.protocol} protocol{rate}",
         *parameters,
         config.model,
-        f"{config.epochs} epochs a task, batches of {config.batch_size}",
+        f"{epochs} a task, batches of {config.batch_size}",
         config.dtype,
         *(["part of the training set held out"] if config.validation else []),
     )
@@ -88,6 +90,12 @@ def _label(method: str, settings: Mapping[str, Value], others: Sequence[Mapping[
     differing = [name for name in names if len({canonical_json(other.get(name)) for other in others}) > 1]
     words = ", ".join(f"{name}={_shown(settings.get(name))}" for name in differing)
     return f"{method} ({words})" if words else method
+
+
+def _words(value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(_shown, value)) if isinstance(value, list | tuple) else _shown(value)
 
 
 def _shown(value: Value) -> str:

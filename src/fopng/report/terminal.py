@@ -10,7 +10,7 @@ from fopng.report.page import encodable, margin, percent, plain
 from fopng.report.summary import Line, summarise
 from fopng.result import RunResult
 
-COLUMNS = ("accuracy\n%", "68 %", "95 %", "forgetting\n%", "removed\n%", "seconds", "seeds")
+COLUMNS = ("accuracy\n%", "68 %", "95 %", "forget-\nting %", "removed\n%", "seconds", "seeds")
 
 
 def result_tables(results: Iterable[RunResult]) -> list[Table]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any, Literal, final
 
 import torch
@@ -36,7 +37,7 @@ from fopng.types import Batch
 SAVE_SECONDS = 30.0
 """The time between two checkpoints. It decides how much a crash costs, and no number."""
 
-DIAGNOSED_STEPS = 50
+DIAGNOSED_STEPS = 25
 """About how many steps of a task the removed fraction is averaged over, at the least; one step in 50 of a long one."""
 
 Ending = Literal["finished", "diverged", "interrupted", "failed"]
@@ -124,7 +125,7 @@ class _Run:
         """Do the run; observers learn how it ended, in whatever way."""
         forget_peak_memory(self.device)
         if self.checkpoint is not None:
-            self._restore(self.checkpoint.load(), notice)
+            self._restore(self.checkpoint.load(), self.checkpoint.folder, notice)
         plan, started = self.plan, time.monotonic()
         how: Ending = "failed"
         self.audience.tell(RunStarted(plan.label, len(plan.stream), self.steps, self.position.done, plan.facts))
@@ -300,7 +301,7 @@ class _Run:
             )
         self.saved = time.monotonic()
 
-    def _restore(self, found: Restored, notice: Callable[[str], None]) -> None:
+    def _restore(self, found: Restored, where: Path, notice: Callable[[str], None]) -> None:
         for sentence in found.damaged:
             notice(sentence)
         state: dict[str, Any] | None = found.state
@@ -314,7 +315,8 @@ class _Run:
             set_random_states(state["random"], self.device)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
             raise CheckpointError(
-                f"Expected the checkpoint of this run, got one that does not fit ({error}). Start over with --again."
+                f"Expected the checkpoint of this run in {where}, got one that does not fit: {error}. Go on with the version "
+                "that wrote it, or delete the checkpoint there to start over."
             ) from error
         self.watch = Stopwatch(self.device, self.outcome.seconds_by_phase)
 

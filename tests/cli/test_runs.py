@@ -1,0 +1,389 @@
+"""run, compare, report, show, methods: what they do, and what they say when they cannot."""
+
+import json
+import os
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fopng.cli import main
+from fopng.methods.catalog import METHODS
+
+QUICK = ("--epochs", "1", "--batch-size", "64", "--set", "tasks=2")
+
+PROMISED = {
+    *("benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed", "accuracy", "average_accuracy"),
+    *("forgetting", "removed_fraction", "seconds"),
+}
+
+
+@pytest.fixture
+def fopng(shared_cache, tmp_path, monkeypatch, capsys):
+    """Run the command line here; returns exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FOPNG_DEBUG", raising=False)
+    monkeypatch.delenv("FOPNG_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return caught.value.code, printed.out, printed.err
+
+    return run
+
+
+def result(fopng, *arguments):
+    code, out, err = fopng("run", *arguments, *QUICK, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def numbers(results):
+    costs = ("seconds", "seconds_by_phase", "peak_memory_bytes")
+    return [{name: value for name, value in each.items() if name not in costs} for each in results]
+
+
+class TestRun:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_every_method(self, fopng, method):
+        [found] = result(fopng, "split-digits", method)
+        assert set(found) >= PROMISED
+        assert (found["benchmark"], found["dataset"], found["scenario"]) == ("split-digits", "digits", "domain")
+        assert (found["protocol"], found["method"], found["seed"]) == ("matched", method, 0)
+        assert found["average_accuracy"][-1] > 0.3
+
+    def test_a_table_and_where_the_runs_are(self, fopng):
+        code, out, err = fopng("run", "split-digits", "sgd", *QUICK)
+        assert code == 0
+        assert "sgd" in out
+        assert max(map(len, out.splitlines())) <= 80
+        assert "Runs in runs." in err
+
+    def test_a_finished_run_is_not_done_again_unless_asked(self, fopng, tmp_path):
+        first = result(fopng, "split-digits", "sgd")
+        [file] = tmp_path.rglob("result.json")
+        written = file.stat().st_mtime_ns
+        assert result(fopng, "split-digits", "sgd") == first
+        assert file.stat().st_mtime_ns == written
+        again = result(fopng, "split-digits", "sgd", "--again")
+        assert file.stat().st_mtime_ns != written
+        assert numbers(again) == numbers(first)
+
+    def test_seeds(self, fopng):
+        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "2")] == [0, 1]
+        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "4,1")] == [4, 1]
+
+    def test_protocols(self, fopng):
+        matched, printed = (
+            result(fopng, "split-digits", "adam", "--protocol", name)[0] for name in ("matched", "printed")
+        )
+        assert matched["config"]["first_task_lr"] == 0.01
+        assert printed["config"]["first_task_lr"] is None
+        assert matched["accuracy"][0] != printed["accuracy"][0]
+
+    def test_scenario_dataset_model_and_validation(self, fopng):
+        [found] = result(
+            fopng,
+            "split-mnist",
+            "fng",
+            "--dataset",
+            "digits",
+            "--scenario",
+            "task",
+            "--model",
+            "convnet",
+            "--threads",
+            "1",
+            "--validation",
+        )
+        assert (found["benchmark"], found["dataset"], found["scenario"]) == ("split-mnist", "digits", "task")
+        assert found["config"]["model"] == "convnet"
+        assert len(found["validation_accuracy"]) == 2
+
+    def test_settings_from_a_file_below_those_of_the_command_line(self, fopng, tmp_path):
+        (tmp_path / "mine.toml").write_text(
+            "lr = 0.5\nmomentum = 0.5\n[fopng]\ndamping = 0.25\nlr = 0.125\n[ewc]\nstrength = 1\n[benchmark]\norder = [3, 1]\n"
+        )
+        quick = ("--epochs", "1", "--set", "tasks=1", "--json")
+        out = fopng("run", "split-digits", "fopng", "--settings", "mine.toml", "--set", "momentum=0.75", *quick)[1]
+        [found] = json.loads(out)
+        chosen = {name: found["settings"][name] for name in ("lr", "momentum", "damping")}
+        assert chosen == {"lr": 0.125, "momentum": 0.75, "damping": 0.25}
+        assert found["config"]["benchmark_parameters"]["order"] == [3, 1]
+
+    def test_defaults_are_the_papers(self, fopng):
+        out = fopng("run", "rotated-digits", "ewc", "--set", "angles=0,5", "--epochs", "1", "--json")[1]
+        [found] = json.loads(out)
+        assert found["settings"]["strength"] == 10
+        assert found["settings"]["lr"] == 5e-4
+
+    def test_threads_and_tensorboard(self, fopng, tmp_path):
+        result(
+            fopng,
+            "split-digits",
+            "sgd",
+            "--threads",
+            "1",
+            "--track",
+            "tensorboard",
+            "--engine",
+            "single",
+            "--device",
+            "cpu",
+        )
+        assert list(tmp_path.rglob("tensorboard/events*"))
+
+    def test_ones_own_stream_and_model(self, fopng, tmp_path):
+        (tmp_path / "mine.py").write_text(
+            "import torch\n"
+            "from fopng.benchmarks import Scenario, Task, TaskStream\n"
+            "def stream(seed, validation):\n"
+            "    data = (torch.randn(20, 3), torch.arange(20) % 2)\n"
+            "    tasks = [Task.of(str(n), train=data, test=data) for n in range(2)]\n"
+            "    return TaskStream.of('mine', tasks, Scenario.TASK)\n"
+            "class Model(torch.nn.Module):\n"
+            "    def __init__(self, stream):\n"
+            "        super().__init__()\n"
+            "        self.heads = torch.nn.ModuleList(torch.nn.Linear(3, n) for n in stream.heads)\n"
+            "    def forward(self, x, task):\n"
+            "        return self.heads[task](x)\n"
+        )
+        code, out, err = fopng("run", "mine:stream", "fopng", "--model", "mine:Model", "--epochs", "1", "--json")
+        assert code == 0, err
+        assert json.loads(out)[0]["scenario"] == "task"
+
+    def test_a_damaged_result_is_told_and_done_again(self, fopng, tmp_path):
+        first = result(fopng, "split-digits", "sgd")
+        [file] = tmp_path.rglob("result.json")
+        os.truncate(file, 100)
+        code, out, err = fopng("run", "split-digits", "sgd", *QUICK, "--json")
+        assert code == 0
+        assert "It is done again." in err
+        assert numbers(json.loads(out)) == numbers(first)
+
+    def test_a_divergence_is_a_result(self, fopng):
+        [found] = result(fopng, "split-digits", "sgd", "--set", "lr=1e30")
+        assert found["status"] == "diverged"
+        assert len(found["accuracy"]) == 1
+
+    def test_a_memory_that_is_full_is_told_once(self, fopng):
+        code, _, err = fopng("run", "split-digits", "ogd", *QUICK, "--set", "max_directions=90", "--seeds", "2")
+        assert code == 0
+        assert err.count("The gradient memory is full") == 1
+
+
+class TestCompare:
+    def test_the_papers_seven_start_alike_and_leave_a_page(self, fopng, tmp_path):
+        code, out, err = fopng("compare", "split-digits", *QUICK, "--json")
+        assert code == 0, err
+        found = json.loads(out)
+        assert [each["method"] for each in found] == ["sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher"]
+        assert len({tuple(each["accuracy"][0]) for each in found}) == 1
+        assert len({tuple(each["initial_accuracy"]) for each in found}) == 1
+        assert "split-digits" in (tmp_path / "runs" / "split-digits.html").read_text()
+
+    def test_settings_for_one_of_them(self, fopng, tmp_path):
+        code, out, _ = fopng(
+            "compare", "split-digits", "sgd", "fng", *QUICK, "--set", "sgd.lr=0.5", "--set", "damping=0.5",
+            "--page", "page.html", "--json",
+        )  # fmt: skip
+        assert code == 0
+        assert [each["settings"]["lr"] for each in json.loads(out)] == [0.5, 1e-3]
+        assert (tmp_path / "page.html").exists()
+
+    def test_two_processes(self, fopng):
+        code, out, err = fopng("compare", "split-digits", "sgd", "ogd", *QUICK, "--jobs", "2", "--json")
+        assert code == 0
+        assert numbers(json.loads(out)) == numbers(
+            [*result(fopng, "split-digits", "sgd"), *result(fopng, "split-digits", "ogd")]
+        )
+        assert "run 2/2" in err
+
+
+class TestReportAndShow:
+    @pytest.fixture(autouse=True)
+    def _runs(self, fopng):
+        for method in ("sgd", "joint"):
+            result(fopng, "split-digits", method)
+
+    def test_report(self, fopng, tmp_path):
+        code, out, err = fopng("report")
+        assert code == 0
+        assert "joint" in out
+        assert "Written: report.html" in err
+        assert "<table>" in (tmp_path / "report.html").read_text()
+
+    def test_report_as_numbers(self, fopng, tmp_path):
+        assert fopng("report", "runs", "-o", "out/scores.csv", "--method", "sgd")[0] == 0
+        assert len((tmp_path / "out" / "scores.csv").read_text().splitlines()) == 2
+        assert fopng("report", "runs", "-o", "matrix.csv", "--matrix", "--method", "sgd")[0] == 0
+        assert len((tmp_path / "matrix.csv").read_text().splitlines()) == 4
+        assert fopng("report", "runs", "-o", "all.json")[0] == 0
+        assert len(json.loads((tmp_path / "all.json").read_text())) == 2
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [("nowhere",), ("runs", "-o", "page.pdf"), ("runs", "--method", "ewc"), ("runs", "--matrix")],
+    )
+    def test_report_of_nothing(self, fopng, arguments):
+        code, out, err = fopng("report", *arguments)
+        assert (code in (1, 2), out) == (True, "")
+        assert 1 <= err.count("\n") <= 2
+
+    def test_show(self, fopng):
+        code, out, _ = fopng("show")
+        assert code == 0
+        assert out.count("finished") == 2
+        runs = json.loads(fopng("show", "--json")[1])
+        code, out, _ = fopng("show", runs[0]["key"][:8])
+        assert code == 0
+        assert "forgetting" in out
+        assert json.loads(fopng("show", runs[0]["key"], "--json")[1])["key"] == runs[0]["key"]
+
+    def test_show_what_is_not_there(self, fopng):
+        assert fopng("show", "zzz")[0] == 2
+        assert fopng("show", "--out", "nowhere")[0] == 2
+
+    def test_intransigence_is_against_the_joint_run(self, fopng):
+        found = {each["method"]: each for each in json.loads(fopng("report", "--json")[1])}
+        joint, own = found["joint"]["accuracy"][-1], found["sgd"]["accuracy"]
+        expected = sum(joint[task] - own[task][task] for task in range(2)) / 2
+        assert found["sgd"]["intransigence"] == pytest.approx(expected)
+        assert found["joint"]["intransigence"] is None
+
+
+class TestMethods:
+    def test_all(self, fopng):
+        code, out, _ = fopng("methods")
+        assert code == 0
+        assert all(name in out for name in METHODS)
+        assert max(map(len, out.splitlines())) <= 80
+        listed = {each["name"]: each for each in json.loads(fopng("methods", "--json")[1])}
+        assert [name for name, each in listed.items() if each["keeps_data"]] == ["joint"]
+
+    @pytest.mark.parametrize("name", METHODS)
+    def test_every_setting_is_explained(self, fopng, name):
+        described = json.loads(fopng("methods", name, "--json")[1])
+        assert all(setting["explanation"] for setting in described["settings"])
+        assert "lr" in fopng("methods", name)[1]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("run", "split-digit", "sgd"), "Did you mean split-digits?"),
+            (("run", "split-digits", "sdg"), "Did you mean 'sgd'?"),
+            (("run", "split-digits", "fopng", "--set", "dampin=1"), "Did you mean 'damping'?"),
+            (("run", "split-digits", "fopng", "--set", "damping"), "Expected name=value"),
+            (("run", "split-digits", "fopng", "--set", "damping=-1"), "Expected"),
+            (("run", "split-digits", "fopng", "--set", "damping=much"), "Expected a number for damping, got 'much'"),
+            (("run", "split-digits", "fopng", "--set", "sgd.lr=1"), "Expected a method of this command"),
+            (("run", "split-digits", "sgd", "--set", "tasks=9"), "Expected tasks of 2 classes"),
+            (("run", "split-digits", "sgd", "--set", "tasks=x"), "for tasks, got 'x'"),
+            (("run", "split-digits", "sgd", "--seeds", "0"), "for --seeds"),
+            (("run", "split-digits", "sgd", "--seeds", "1,1"), "each seed once"),
+            (("run", "split-digits", "sgd", "--epochs", "0"), "1 or more for the epochs"),
+            (("run", "split-digits", "sgd", "--batch-size", "-3"), "1 or more for the batch size"),
+            (("run", "split-digits", "sgd", "--protocol", "paper"), "protocol"),
+            (("run", "split-digits", "sgd", "--scenario", "all"), "scenario"),
+            (("run", "split-digits", "sgd", "--model", "resnet"), "Expected a model"),
+            (("run", "split-digits", "sgd", "--dataset", "nist"), "Expected a dataset"),
+            (("run", "split-digits", "sgd", "--engine", "replica"), "engine"),
+            (("run", "split-digits", "sgd", "--device", "tpu"), "device"),
+            (("run", "split-digits", "sgd", "--settings", "none.toml"), "Expected a TOML file"),
+            (("run", "split-digits"), "Missing argument"),
+            (("compare", "split-digits", "sgd", "sgd"), "each method once"),
+            (("compare", "split-digits", "sgd", "--set", "damping=1"), "Expected a setting of sgd or of the benchmark"),
+            (("run", "mine:stream", "sgd", "--scenario", "task"), "makes its own tasks"),
+        ],
+    )
+    def test_are_told_in_a_line_or_two_before_work_starts(self, fopng, tmp_path, arguments, words):
+        code, out, err = fopng(*arguments)
+        assert (code, out) == (2, "")
+        assert words in err
+        assert 1 <= err.count("\n") <= 2
+        assert not list(tmp_path.rglob("runs"))
+
+    def test_a_dataset_that_is_not_there_is_a_failure(self, fopng, empty_machine):
+        code, out, err = fopng("run", "split-cifar10", "sgd")
+        assert (code, out) == (1, "")
+        assert "fopng data fetch cifar10" in err
+        assert 1 <= err.count("\n") <= 2
+
+    def test_a_folder_that_cannot_be_written(self, fopng, tmp_path):
+        (tmp_path / "file").write_text("")
+        code, _, err = fopng("run", "split-digits", "sgd", *QUICK, "--out", "file/runs")
+        assert code == 1
+        assert 1 <= err.count("\n") <= 2
+
+
+some = st.sampled_from
+words = st.text(max_size=8)
+NUMBERS = some(["0", "1", "2", "-1", "0.5", "1e-3", "1e30", "nan", "inf", "full", "none", "x", ""])
+NAMES = some(
+    [
+        *("lr", "damping", "strength", "momentum", "gradients_per_task", "max_directions", "fisher_samples"),
+        *("projection", "fisher_weight", "gram_damping", "labels", "score", "prefisher", "tasks", "order", "shuffled"),
+        *("classes_per_task", "lrr"),
+    ]
+)
+VALUES = (
+    NUMBERS
+    | some(["printed", "orthogonal", "observed", "sampled", "expected", "average", "yes", "1,2", "3,1,2,0"])
+    | words
+)
+OPTIONS = st.one_of(
+    st.tuples(st.just("--set"), st.builds("{}={}".format, NAMES, VALUES)),
+    st.tuples(st.just("--set"), words),
+    st.tuples(st.just("--seeds"), some(["1", "2,", "0,1", "0", "-1", "x", ""])),
+    st.tuples(st.just("--epochs"), some(["1", "0", "-1", "x"])),
+    st.tuples(st.just("--batch-size"), some(["32", "1000", "0", "x"])),
+    st.tuples(st.just("--scenario"), some(["task", "domain", "class", "x"])),
+    st.tuples(st.just("--protocol"), some(["matched", "printed", "x"])),
+    st.tuples(st.just("--first-task-lr"), some(["0.1", "1e30", "0", "nan", "x"])),
+    st.tuples(st.just("--model"), some(["mlp", "convnet", "x", "no:where"])),
+    st.tuples(st.just("--dataset"), some(["digits", "x"])),
+    st.tuples(st.just("--validation")),
+)
+
+
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@given(
+    some(["split-digits"] * 6 + ["rotated-digits", "permuted-digits", "split-digit"]),
+    some([*METHODS, "fopgn"]),
+    st.lists(OPTIONS, max_size=4),
+)
+def test_any_configuration_ends_in_a_result_or_in_an_error_of_a_line_or_two(fopng, benchmark, method, options):
+    small = ("--epochs", "1", "--batch-size", "100", "--set", "tasks=2", "--json")
+    taken = {option[0] for option in options if option[0] != "--set"} | {
+        "--set" for option in options if option[0] == "--set" and option[1].startswith(("tasks", "order", "classes"))
+    }
+    kept = [word for name, *values in zip_pairs(small) if name not in taken for word in (name, *values)]
+    if benchmark == "rotated-digits":
+        kept = [word.replace("tasks=2", "angles=0,9") for word in kept]
+    code, out, err = fopng("run", benchmark, method, *kept, *(word for option in options for word in option))
+    if code == 0:
+        assert set(json.loads(out)[0]) >= PROMISED
+    else:
+        assert code in (1, 2), err
+        assert out == ""
+        assert 1 <= len(err.splitlines()) <= 2, err
+        assert "FOPNG_DEBUG" not in err, err
+
+
+def zip_pairs(words):
+    """Options with their values: those that start with dashes begin a group."""
+    groups = []
+    for word in words:
+        if word.startswith("--"):
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    return groups
