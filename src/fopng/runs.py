@@ -29,6 +29,15 @@ LOGGED_STEPS = 100
 POLL_SECONDS = 0.5
 
 
+def unheard(message: str) -> None:
+    """Tell nobody."""
+
+
+def never() -> bool:
+    """Go on."""
+    return False
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
@@ -39,9 +48,9 @@ class Workshop:
     data_dir: Path | None = None
     tensorboard: bool = False
     observers: Sequence[Observer] = ()
-    notice: Callable[[str], None] = lambda message: None
+    notice: Callable[[str], None] = unheard
     """Told in a sentence what somebody may want to know."""
-    should_stop: Callable[[], bool] = lambda: False
+    should_stop: Callable[[], bool] = never
     save_seconds: float = SAVE_SECONDS
     engine: EngineName = "auto"
     """`replicas`: runs that are alike side by side; `single`: one after another; `auto`: what is faster."""

@@ -38,9 +38,11 @@ class ReplicaTask:
     alive: Tensor
 
     def parameters(self) -> Tensor:
+        """The parameters now, `[R, p]`."""
         return self.theta.clone()
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        """The diagonal Fisher of each run now, `[R, p]`."""
         total, count = torch.zeros_like(self.theta), 0
         for batch in self._batches(samples):
             for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
@@ -52,6 +54,7 @@ class ReplicaTask:
         return torch.where(finite.unsqueeze(-1), fisher, 1.0)
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        """Gradients of a score of `count` samples of each run, now."""
         found = []
         for batch in self._batches(min(count, len(self.samples)), whole=True):
             found += list(self.source.gradients(batch, score, parameters=self.theta))
