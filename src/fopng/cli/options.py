@@ -28,7 +28,17 @@ class Engine(StrEnum):
     """How runs are done."""
 
     AUTO = "auto"
+    REPLICAS = "replicas"
     SINGLE = "single"
+
+
+class PrecisionName(StrEnum):
+    """How numbers are held and multiplied."""
+
+    FLOAT32 = "float32"
+    TF32 = "tf32"
+    BFLOAT16 = "bfloat16"
+    FLOAT64 = "float64"
 
 
 class Device(StrEnum):
@@ -179,6 +189,14 @@ FirstTaskRateOption = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+PrecisionOption = Annotated[
+    PrecisionName,
+    typer.Option(
+        "--precision",
+        help="Of the numbers; tf32 and bfloat16 are faster on a GPU, float32 is for numbers to publish.",
+        rich_help_panel=_WHAT,
+    ),
+]
 OutOption = Annotated[Path, typer.Option("--out", help="The folder of the runs.", rich_help_panel=_HOW)]
 RunsOption = Annotated[Path, typer.Option("--out", help="The folder of the runs.")]
 DataDirOption = Annotated[
@@ -194,7 +212,7 @@ EngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="single: one run after another. auto: the best there is, which is single.",
+        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -239,6 +257,7 @@ class RunOptions:
     first_task_lr: FirstTaskRateOption = None
     model: ModelOption = None
     validation: ValidationOption = False
+    precision: PrecisionOption = PrecisionName.FLOAT32
     out: OutOption = Path("runs")
     data_dir: DataDirOption = None
     engine: EngineOption = Engine.AUTO
@@ -267,6 +286,7 @@ class RunOptions:
             assignments=self.assignments or (),
             settings_file=self.settings,
             validation=self.validation,
+            precision=self.precision.value,
             data_dir=self.data_dir,
         )
 
@@ -282,6 +302,7 @@ class RunOptions:
             jobs=self.jobs,
             again=self.again,
             tensorboard=self.track is not None,
+            engine=self.engine,
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, require
+from fopng.methods.base import Method, beside, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -23,18 +23,18 @@ class AdamMethod(Method):
     """
 
     betas: tuple[float, float]
-    epsilon: float
+    epsilon: float | Tensor
 
     def check(self) -> None:
         super().check()
         inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
-        require(self.epsilon >= 0, f"Expected epsilon of at least 0, got {self.epsilon}.")
+        require(bool(torch.as_tensor(self.epsilon >= 0).all()), f"Expected epsilon of at least 0, got {self.epsilon}.")
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         m = self._mean("first_moment", self.betas[0], g)
         s = self._mean("second_moment", self.betas[1], g.square())
-        v = lr * m / (s.sqrt() + self.epsilon)
+        v = lr * m / (s.sqrt() + beside(self.epsilon))
         return v if self.active is None else torch.where(self.active_mask(g), v, 0.0)
 
     def _mean(self, name: str, beta: float, value: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import Method, TaskData, check_estimate, require
+from fopng.methods.base import Method, TaskData, beside, check_estimate, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -44,7 +44,7 @@ class EWCMethod(Method):
         if self.active is not None:
             moved = moved * self.active_mask(g)
         if isinstance(self.strength, Tensor):
-            return torch.addcmul(g, moved, self.vectors["fisher"] * self.strength.unsqueeze(-1))
+            return torch.addcmul(g, moved, self.vectors["fisher"] * beside(self.strength))
         return torch.addcmul(g, moved, self.vectors["fisher"], value=self.strength)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:

@@ -34,7 +34,7 @@ class Stepper:
     def take(self, x: Tensor, y: Tensor, task: int) -> None:
         """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
         leaves = self.model.leaves()
-        logits = self.model(leaves, x, task)
+        logits = self.model(leaves, x, task, self.model.next_keys())
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
