@@ -19,11 +19,11 @@ LAYERS = {
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": ["basis", "memory", "metric", "fisher", "projection"],
     "methods": ["methods"],
-    "tasks": ["data", "benchmarks", "models"],
+    "tasks": ["data", "benchmarks", "dropout", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
-        *["request", "reference", "runs", "demo", "sweep", "paper", "report"],
+        *["request", "reference", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
     ],
     "edges": ["cli", "integrations", "distributed"],
 }

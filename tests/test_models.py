@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fopng.benchmarks import Scenario, Task, TaskStream
+from fopng.dropout import Dropout
 from fopng.models import MLP, ConvNet, drawn_from, model_for
 
 
@@ -33,7 +34,7 @@ def test_the_papers_layers():
     convolutions = [(layer.in_channels, layer.out_channels) for layer in layers if isinstance(layer, nn.Conv2d)]
     assert convolutions == [(3, 32), (32, 32), (32, 64), (64, 64)]
     assert [layer.in_features for layer in layers if isinstance(layer, nn.Linear)] == [4096, 256]
-    assert [layer.p for layer in layers if isinstance(layer, nn.Dropout)] == [0.5, 0.5]
+    assert [layer.share for layer in layers if isinstance(layer, Dropout)] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("shape", [(784,), (1, 28, 28), (1, 8, 8)])

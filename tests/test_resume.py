@@ -183,7 +183,9 @@ def do_all(root, cache, queue):
             done.append(type(event).__name__)
 
     request = Request(benchmark="split-digits", methods=["sgd"], seeds=range(4), epochs=1, assignments=["tasks=2"])
-    results = Workshop(store=Store(root), device=CPU, observers=[Counter()]).do(request.configurations())
+    results = Workshop(store=Store(root), device=CPU, observers=[Counter()], engine="single").do(
+        request.configurations()
+    )
     queue.put({"done": done.count("RunEnded"), "results": [result.as_dict() for result in results]})
 
 

@@ -5,7 +5,7 @@ from importlib import metadata
 
 import torch
 
-from fopng import __version__
+import fopng
 from fopng.config import Value
 
 
@@ -17,7 +17,7 @@ def describe_environment(device: torch.device) -> dict[str, Value]:
     """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
-        "fopng": __version__,
+        "fopng": fopng.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": metadata.version("numpy"),

@@ -19,6 +19,9 @@ Labels: TypeAlias = Literal["observed", "sampled", "expected"]
 Score: TypeAlias = Literal["ground-truth", "average", "log-likelihood"]
 """Of which score a gradient is stored: the true answer's logit, the mean logit, or the log-likelihood."""
 
+Generators: TypeAlias = torch.Generator | Sequence[torch.Generator] | None
+"""What draws: torch's own generator, another one, or one for each replica."""
+
 
 class Likelihood(ABC):
     """The distribution `p(y | outputs)`."""
@@ -98,10 +101,11 @@ class Categorical(Likelihood):
         return self.ground_truth(outputs, targets) - outputs.softmax(-1) * self._kept(targets)
 
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        p = _near(outputs, generator).float().softmax(-1)
-        return (
-            torch.multinomial(p.flatten(0, -2), 1, generator=generator).reshape(outputs.shape[:-1]).to(outputs.device)
-        )
+        near = _near(outputs, generator)
+        # one number a label: the labels do not depend on how the samples were cut into batches
+        u = torch.rand(outputs.shape[:-1], generator=generator, device=near.device).unsqueeze(-1)
+        below = (near.float().softmax(-1).cumsum(-1) < u).sum(-1)
+        return below.clamp(max=outputs.shape[-1] - 1).to(outputs.device)
 
     def expected(self, outputs: Tensor, axes: int) -> Iterator[Tensor]:
         p = outputs.softmax(-1)
@@ -174,7 +178,7 @@ def signals(
     targets: Tensor | None,
     *,
     axes: int,
-    generator: torch.Generator | None = None,
+    generator: Generators = None,
 ) -> Iterator[Tensor]:
     """Yield what a score, or a Fisher's labels, send back from the outputs: `[..., n, *outputs]` each.
 
@@ -184,7 +188,7 @@ def signals(
         outputs: `[..., n, *outputs]`.
         targets: the data's labels; "sampled", "expected" and "average" do without.
         axes: how many leading axes number replicas and samples.
-        generator: draws the labels of "sampled".
+        generator: draws the labels of "sampled"; one for all, or one for each replica.
     """
     if kind not in (*get_args(Labels), *get_args(Score)):
         raise ValueError(f"Expected one of {[*get_args(Labels), *get_args(Score)]}, got {kind!r}.")
@@ -196,13 +200,21 @@ def signals(
     elif kind == "average":
         yield likelihood.average(outputs, axes) * counted
     elif kind == "sampled":
-        yield likelihood.observed(outputs, likelihood.sample(outputs, generator)) * counted
+        yield likelihood.observed(outputs, _sampled(likelihood, outputs, generator)) * counted
     elif targets is None:
         raise ValueError(f"Expected targets for {kind!r}, got None. Return them from predict, or use 'sampled' labels.")
     elif kind == "ground-truth":
         yield likelihood.ground_truth(outputs, targets)
     else:
         yield likelihood.observed(outputs, targets)
+
+
+def _sampled(likelihood: Likelihood, outputs: Tensor, generator: Generators) -> Tensor:
+    if generator is None or isinstance(generator, torch.Generator):
+        return likelihood.sample(outputs, generator)
+    near = _near(outputs, generator[0])
+    drawn = [likelihood.sample(own, each) for own, each in zip(near, generator, strict=True)]
+    return torch.stack(drawn).to(outputs.device)
 
 
 def _check_shape(outputs: Tensor, targets: Tensor | None) -> None:

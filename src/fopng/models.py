@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fopng.benchmarks.named import named_function
 from fopng.benchmarks.stream import TaskStream
+from fopng.dropout import Dropout
 
 
 class Network(nn.Module, ABC):
@@ -92,8 +93,8 @@ class ConvNet(Network):
                 *_block(channels, 32),
                 *_block(32, 64),
                 nn.Flatten(),
-                *_hidden(64 * (height // 4) * (width // 4), 256, dropout),
-                *_hidden(256, 256, dropout),
+                *_hidden(64 * (height // 4) * (width // 4), 256, Dropout(dropout, place=0)),
+                *_hidden(256, 256, Dropout(dropout, place=1)),
             )
             super().__init__(body, 256, heads)
 
@@ -137,5 +138,5 @@ def _block(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
     return first, nn.ReLU(), second, nn.ReLU(), nn.MaxPool2d(2)
 
 
-def _hidden(inputs: int, outputs: int, dropout: float) -> tuple[nn.Module, ...]:
-    return nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(dropout)
+def _hidden(inputs: int, outputs: int, dropout: Dropout) -> tuple[nn.Module, ...]:
+    return nn.Linear(inputs, outputs), nn.ReLU(), dropout

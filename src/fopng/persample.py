@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fopng.asking import Asked, Recording, first_replica
 from fopng.factors import SampleGradients
-from fopng.likelihood import Categorical, Labels, Likelihood, Score, signals
+from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Score, signals
 from fopng.parameters import ParamLayout
 from fopng.proof import TRIAL, ProvenSites
 from fopng.pulling import pull
@@ -56,7 +56,7 @@ class GradientSource:
         kind: Labels | Score,
         *,
         parameters: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        generator: Generators = None,
     ) -> Iterator[SampleGradients]:
         """Yield the gradients of every sample; more than once only for "expected" labels, whose squares add up.
 
@@ -64,7 +64,7 @@ class GradientSource:
             batch: the samples, `[*lead, n, ...]`.
             kind: of which score, or with which labels of the log-likelihood.
             parameters: `[*lead, p]` instead of the model's own, for replicas.
-            generator: draws "sampled" labels.
+            generator: draws "sampled" labels; one for all, or one for each replica.
         """
         with undisturbed(self.model):
             recording = self._proven_recording(batch, parameters)

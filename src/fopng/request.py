@@ -26,7 +26,7 @@ from fopng.settings import (
     settings_of,
     unknown,
 )
-from fopng.train import MakeOptimizer, Plan, all_at_once, one_by_one
+from fopng.train import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
 
 PROTOCOLS = ("matched", "printed")
 
@@ -54,6 +54,7 @@ class Request:
     """`name=value` for a setting of the benchmark or of every method that has it, `method.name=value` for one method's."""
     settings_file: Path | None = None
     validation: bool = False
+    precision: str = "float32"
     data_dir: Path | None = None
 
     def configurations(self) -> list[RunConfig]:
@@ -85,6 +86,8 @@ class Request:
     def _check_words(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise ValueError(unknown("a protocol", self.protocol, PROTOCOLS))
+        if self.precision not in PRECISIONS:
+            raise ValueError(unknown("a precision", self.precision, PRECISIONS))
         if self.scenario is not None and self.scenario not in list(Scenario):
             raise ValueError(unknown("a scenario", self.scenario, list(Scenario)))
         for name, value in (("epochs", self.epochs), ("batch size", self.batch_size)):
@@ -224,6 +227,7 @@ def plan_of(config: RunConfig, data_dir: Path | None) -> Plan:
         epochs=config.epochs,
         batch_size=config.batch_size,
         seed=config.seed,
+        precision=Precision(config.dtype),
         facts=config.as_dict(),
     )
 
@@ -264,7 +268,7 @@ def _base(request: Request, benchmark: Benchmark, stream: TaskStream, model: str
         epochs=1,
         batch_size=1,
         validation=request.validation,
-        dtype="float32",
+        dtype=Precision(request.precision).name,
     )
 
 

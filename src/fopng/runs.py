@@ -19,12 +19,23 @@ from fopng.observers import JsonLog, Observer, TensorBoard
 from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
+from fopng.together import Together
 from fopng.train import SAVE_SECONDS, Outcome, train
+from fopng.waves import EngineName, WaveFolder, alike, check_engine, stand_side_by_side
 
 LOGGED_STEPS = 100
 """One step in so many is written to the log, with what it measured."""
 
 POLL_SECONDS = 0.5
+
+
+def unheard(message: str) -> None:
+    """Tell nobody."""
+
+
+def never() -> bool:
+    """Go on."""
+    return False
 
 
 @final
@@ -37,10 +48,17 @@ class Workshop:
     data_dir: Path | None = None
     tensorboard: bool = False
     observers: Sequence[Observer] = ()
-    notice: Callable[[str], None] = lambda message: None
+    notice: Callable[[str], None] = unheard
     """Told in a sentence what somebody may want to know."""
-    should_stop: Callable[[], bool] = lambda: False
+    should_stop: Callable[[], bool] = never
     save_seconds: float = SAVE_SECONDS
+    engine: EngineName = "auto"
+    """`replicas`: runs that are alike side by side; `single`: one after another; `auto`: what is faster."""
+    memory_limit: int | None = None
+    """Bytes that runs side by side may take; None for what the device has."""
+
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
 
     def watched_by(self, observer: Observer) -> Workshop:
         """The same workshop with an observer more."""
@@ -57,7 +75,17 @@ class Workshop:
         """
         done: dict[str, RunResult] = {}
         held: list[tuple[RunConfig, HeldError]] = []
-        for config in configs:
+        alone: list[RunConfig] = []
+        for group in self.groups(configs, again=again):
+            together = Together(self, again=again)
+            if self.stand_side_by_side(group, again=again):
+                together.do(group)
+            else:
+                together.left = group
+            done |= together.done
+            held += together.held
+            alone += together.left
+        for config in sorted(alone, key=configs.index):
             try:
                 done[config.key] = self.do_one(config, again=again)
             except HeldError as error:
@@ -65,29 +93,60 @@ class Workshop:
         for config, holder in held:
             self.notice(f"{_label(config)} is being done elsewhere; waiting for it. {holder}")
             done[config.key] = self._wait_for(config)
+        self._clear_waves(configs)
         return [done[config.key] for config in configs]
+
+    def groups(self, configs: Sequence[RunConfig], *, again: bool = False) -> list[list[RunConfig]]:
+        """The runs that are done side by side, in lists; all others stand alone."""
+        if self.engine == "single":
+            return [[config] for config in configs]
+        found: list[list[RunConfig]] = []
+        for group in alike(configs):
+            found += [group] if self.stand_side_by_side(group, again=again) else [[config] for config in group]
+        return found
+
+    def stand_side_by_side(self, group: Sequence[RunConfig], *, again: bool = False) -> bool:
+        """Whether runs that are alike are done side by side."""
+        if self.engine == "single":
+            return False
+        missing = group if again else self.unfinished(group)
+        if len(missing) == 1 and any(wave.has_any(missing) for wave in WaveFolder.begun(self.store, group[0])):
+            return True
+        return bool(missing) and stand_side_by_side(group[0], len(missing), self.engine, self.device)
 
     def do_one(self, config: RunConfig, *, again: bool = False) -> RunResult:
         """The result of one run; HeldError when another process is doing it."""
         folder = self.store.folder(config)
-        with self._claim(folder, again) as result:
+        with self.claim(folder, again=again) as result:
             if result is not None:
                 return result
             outcome = train(
                 plan_of(config, self.data_dir),
                 device=self.device,
                 checkpoint=folder.checkpoint,
-                observers=[*self.observers, *self._logs(folder)],
+                observers=[*self.observers, *self.logs(folder)],
                 should_stop=self.should_stop,
                 notice=self.notice,
                 save_seconds=self.save_seconds,
             )
-            result = result_of(config, outcome, self.device)
-            folder.finish(result)
-            return result
+            return self.finish(folder, outcome)
 
-    def _claim(self, folder: RunFolder, again: bool) -> AbstractContextManager[RunResult | None]:
+    def claim(self, folder: RunFolder, *, again: bool) -> AbstractContextManager[RunResult | None]:
+        """Hold a run; its result, if it has one that can be read and is not to be done again."""
         return folder.claim(again=again or self._is_damaged(folder))
+
+    def finish(self, folder: RunFolder, outcome: Outcome) -> RunResult:
+        """Write what a run measured. For the process that claimed it."""
+        result = result_of(folder.config, outcome, self.device)
+        folder.finish(result)
+        return result
+
+    def _clear_waves(self, configs: Iterable[RunConfig]) -> None:
+        """Remove what is left of waves whose runs have their results, made one by one perhaps."""
+        for group in alike(configs):
+            for wave in WaveFolder.begun(self.store, group[0]):
+                if wave.is_over():
+                    wave.clear()
 
     def _wait_for(self, config: RunConfig) -> RunResult:
         while True:
@@ -109,7 +168,8 @@ class Workshop:
             return True
         return False
 
-    def _logs(self, folder: RunFolder) -> list[Observer]:
+    def logs(self, folder: RunFolder) -> list[Observer]:
+        """Who writes down what happens in a run."""
         logs: list[Observer] = [JsonLog(folder.log, every=LOGGED_STEPS)]
         if self.tensorboard:
             logs.append(TensorBoard(folder.path / "tensorboard", every=LOGGED_STEPS))

@@ -20,7 +20,17 @@ class Engine(StrEnum):
     """How runs are done."""
 
     AUTO = "auto"
+    REPLICAS = "replicas"
     SINGLE = "single"
+
+
+class PrecisionName(StrEnum):
+    """How numbers are held and multiplied."""
+
+    FLOAT32 = "float32"
+    TF32 = "tf32"
+    BFLOAT16 = "bfloat16"
+    FLOAT64 = "float64"
 
 
 class Device(StrEnum):
@@ -171,6 +181,14 @@ FirstTaskRateOption = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+PrecisionOption = Annotated[
+    PrecisionName,
+    typer.Option(
+        "--precision",
+        help="Of the numbers; tf32 and bfloat16 are faster on a GPU, float32 is for numbers to publish.",
+        rich_help_panel=_WHAT,
+    ),
+]
 OutOption = Annotated[Path, typer.Option("--out", help="The folder of the runs.", rich_help_panel=_HOW)]
 RunsOption = Annotated[Path, typer.Option("--out", help="The folder of the runs.")]
 DataDirOption = Annotated[
@@ -186,7 +204,7 @@ EngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="single: one run after another. auto: the best there is, which is single.",
+        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster.",
         rich_help_panel=_HOW,
     ),
 ]

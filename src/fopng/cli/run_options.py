@@ -24,6 +24,8 @@ from fopng.cli.options import (
     JsonOption,
     ModelOption,
     OutOption,
+    PrecisionName,
+    PrecisionOption,
     Protocol,
     ProtocolOption,
     ScenarioOption,
@@ -55,6 +57,7 @@ class RunOptions:
     first_task_lr: FirstTaskRateOption = None
     model: ModelOption = None
     validation: ValidationOption = False
+    precision: PrecisionOption = PrecisionName.FLOAT32
     out: OutOption = Path("runs")
     data_dir: DataDirOption = None
     engine: EngineOption = Engine.AUTO
@@ -83,6 +86,7 @@ class RunOptions:
             assignments=self.assignments or (),
             settings_file=self.settings,
             validation=self.validation,
+            precision=self.precision.value,
             data_dir=self.data_dir,
         )
 
@@ -98,6 +102,7 @@ class RunOptions:
             jobs=self.jobs,
             again=self.again,
             tensorboard=self.track is not None,
+            engine=self.engine,
         )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import find_device, threads_used
-from fopng.cli.options import Device
+from fopng.cli.machine import cores, find_device, threads_used
+from fopng.cli.options import Device, Engine
 from fopng.cli.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Means:
     jobs: int = 1
     again: bool = False
     tensorboard: bool = False
+    engine: Engine = Engine.AUTO
 
 
 def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
@@ -71,10 +72,13 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
         tensorboard=means.tensorboard,
         notice=_teller(console),
         should_stop=signals,
+        engine=means.engine.value,
     )
     runs = len(configs) if means.again else len(workshop.unfinished(configs))
     watched = workshop.watched_by(progress(console, runs=runs))
-    with threads_used(means.threads, configs[0].model):
+    together = any(len(group) > 1 for group in workshop.groups(configs, again=means.again))
+    # The steps of several runs are large enough for all cores.
+    with threads_used(means.threads or (cores() if together else None), configs[0].model):
         return watched.do(configs, again=means.again)
 
 

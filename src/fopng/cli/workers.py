@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, final
 from rich.console import Console
 
 from fopng.cli.machine import find_device, threads_used
+from fopng.cli.options import Engine
 from fopng.cli.progress import RunsProgress
 from fopng.cli.stopping import StopSignals
 
@@ -34,21 +35,33 @@ def do_with_workers(
     fresh = multiprocessing.get_context("spawn")
     workers = ProcessPoolExecutor(means.jobs, fresh, initializer=_begin, initargs=(os.getpid(),))
     with workers, RunsProgress(console, len(configs)) as progress:
-        futures = {config.key: workers.submit(_do, config, means) for config in configs}
-        waiting = set(futures.values())
+        futures = [workers.submit(_do, unit, means) for unit in _units(configs, means)]
+        waiting = set(futures)
         try:
             while waiting and not signals():
                 ended, waiting = wait(waiting, POLL_SECONDS, FIRST_COMPLETED)
                 for future in ended:
-                    progress.advance(future.result())
+                    for result in future.result():
+                        progress.advance(result)
         finally:
             _stop(waiting)
+    done = {result.config.key: result for future in futures if future not in waiting for result in future.result()}
     if waiting:
-        raise Interrupted(f"Stopped with {len(futures) - len(waiting)} of {len(futures)} runs done.")
-    return [futures[config.key].result() for config in configs]
+        raise Interrupted(f"Stopped with {len(done)} of {len(configs)} runs done.")
+    return [done[config.key] for config in configs]
 
 
-def _stop(waiting: Iterable[Future[RunResult]]) -> None:
+def _units(configs: Sequence[RunConfig], means: Means) -> list[list[RunConfig]]:
+    """What a worker does at a time: one run, where several processes fill the machine; or runs side by side."""
+    from fopng.waves import alike, cut
+
+    alone = means.engine is Engine.SINGLE or (means.engine is Engine.AUTO and find_device(means.device).type != "cuda")
+    if alone:
+        return [[config] for config in configs]
+    return [piece for group in alike(configs) for piece in cut(group, -(-len(group) // means.jobs))]
+
+
+def _stop(waiting: Iterable[Future[list[RunResult]]]) -> None:
     """Begin no more runs, and have those that are under way saved: leaving the pool waits for that."""
     under_way = [future for future in waiting if not future.cancel()]
     if under_way:
@@ -79,7 +92,7 @@ def _begin(parent: int) -> None:
     _worker = _Worker(StopSignals((signal.SIGTERM,), quiet=True).__enter__(), parent)
 
 
-def _do(config: RunConfig, means: Means) -> RunResult:
+def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     from fopng.runs import Workshop
     from fopng.store import Store
 
@@ -90,7 +103,7 @@ def _do(config: RunConfig, means: Means) -> RunResult:
         data_dir=means.data_dir,
         tensorboard=means.tensorboard,
         should_stop=_worker.should_stop,
+        engine=means.engine.value,
     )
-    with threads_used(means.threads or 1, config.model):
-        [result] = workshop.do([config], again=means.again)
-    return result
+    with threads_used(means.threads or 1, configs[0].model):
+        return workshop.do(configs, again=means.again)

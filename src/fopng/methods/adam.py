@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, require
+from fopng.methods.base import Method, beside, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -23,28 +23,30 @@ class AdamMethod(Method):
     """
 
     betas: tuple[float, float]
-    epsilon: float
+    epsilon: float | Tensor
 
     def check(self) -> None:
         super().check()
         inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
-        require(self.epsilon >= 0, f"Expected epsilon of at least 0, got {self.epsilon}.")
+        require(bool(torch.as_tensor(self.epsilon >= 0).all()), f"Expected epsilon of at least 0, got {self.epsilon}.")
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         m = self._mean("first_moment", self.betas[0], g)
         s = self._mean("second_moment", self.betas[1], g.square())
-        v = lr * m / (s.sqrt() + self.epsilon)
+        v = lr * m / (s.sqrt() + beside(self.epsilon))
         return v if self.active is None else torch.where(self.active_mask(g), v, 0.0)
 
     def _mean(self, name: str, beta: float, value: Tensor) -> Tensor:
         """The bias-corrected mean: over the weight gathered, `1 - beta^t`, by parameter, for a head counts its own steps only."""
-        return self._gather(name, beta, value) / self._gather(f"{name}_weight", beta, torch.ones_like(value))
+        mean = self._gather(name, beta, value, value)
+        return mean / self._gather(f"{name}_weight", beta, value.new_ones(()), value)
 
-    def _gather(self, name: str, beta: float, value: Tensor) -> Tensor:
-        old = self.vectors.get(name, torch.zeros_like(value))
-        new = beta * old + (1 - beta) * value
-        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(value), new, old)
+    def _gather(self, name: str, beta: float, value: Tensor, like: Tensor) -> Tensor:
+        old = self.vectors.get(name)
+        old = torch.zeros_like(like) if old is None else old
+        new = torch.lerp(old, value, 1 - beta)
+        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(like), new, old)
         return self.vectors[name]
 
 

@@ -46,6 +46,11 @@ def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
     return bool(torch.as_tensor(test(value)).all())
 
 
+def beside(setting: float | Tensor) -> float | Tensor:
+    """A setting as it multiplies vectors `[..., p]`: a number, or one a replica `[..., 1]`."""
+    return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
+
+
 def default_gram_damping(value: float | None, damping: float, projection: Form) -> float:
     """The printed form uses lambda twice (docs/deviations.md, 2); the orthogonal one only what rounding needs."""
     if value is not None:
@@ -128,7 +133,7 @@ class Method(ABC):
         """Add a gradient to the running sum, `m <- momentum m + g`, and return that."""
         if isinstance(self.momentum, float | int) and self.momentum == 0:
             return g
-        rate = self.momentum.unsqueeze(-1) if isinstance(self.momentum, Tensor) else self.momentum
+        rate = beside(self.momentum)
         old = self.vectors.get("momentum")
         total = g if old is None else rate * old + g
         if self.active is not None and old is not None:

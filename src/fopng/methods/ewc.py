@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import Method, TaskData, check_estimate, require
+from fopng.methods.base import Method, TaskData, beside, check_estimate, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -40,9 +40,12 @@ class EWCMethod(Method):
         if "anchor" not in self.vectors:
             return g
         assert theta is not None
-        weight = self.strength.unsqueeze(-1) if isinstance(self.strength, Tensor) else self.strength
-        pull = weight * self.vectors["fisher"] * (theta - self.vectors["anchor"])
-        return g + (pull if self.active is None else pull * self.active_mask(g))
+        moved = theta - self.vectors["anchor"]
+        if self.active is not None:
+            moved = moved * self.active_mask(g)
+        if isinstance(self.strength, Tensor):
+            return torch.addcmul(g, moved, self.vectors["fisher"] * beside(self.strength))
+        return torch.addcmul(g, moved, self.vectors["fisher"], value=self.strength)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * g

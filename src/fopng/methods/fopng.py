@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, default_gram_damping, require
+from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, beside, default_gram_damping, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.projection import Form
 from fopng.types import Predict
@@ -43,7 +43,7 @@ class FOPNGMethod(FisherMetric, ProjectedMethod):
         # at the end of the task, where the gradients are stored too (docs/deviations.md, 4)
         fisher = task.fisher(self.labels, self.fisher_samples)
         old = self.vectors.get("fisher_old")
-        alpha = self.fisher_weight.unsqueeze(-1) if isinstance(self.fisher_weight, Tensor) else self.fisher_weight
+        alpha = beside(self.fisher_weight)
         super().end_task(task)
         self.vectors["fisher_old"] = fisher if old is None else (1 - alpha) * old + alpha * fisher
 

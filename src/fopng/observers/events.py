@@ -22,7 +22,9 @@ class RunStarted:
     done: int
     """How many of them an earlier process has done."""
     facts: Mapping[str, object]
-    """The configuration."""
+    """The configuration; of the first, where there are several."""
+    runs: int = 1
+    """How many runs are done side by side."""
 
 
 @final

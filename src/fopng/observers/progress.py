@@ -41,7 +41,7 @@ class _Position:
 
     def take(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self.number += 1
+            self.number += event.runs
             self.run, self.done, self.task, self.average = event, event.done, 0, None
         elif isinstance(event, TaskStarted):
             self.task = event.task
@@ -49,6 +49,9 @@ class _Position:
             self.done = event.step
         elif isinstance(event, Evaluated) and event.part == "test":
             self.average = event.average
+        elif isinstance(event, RunEnded) and event.outcome == "failed":
+            # What could not be done side by side comes again, in smaller company.
+            self.number -= self.run.runs
 
     @property
     def fraction(self) -> float:
@@ -59,7 +62,12 @@ class _Position:
         return self.number >= self.runs
 
     def count(self) -> str:
-        return f"run {self.number}/{self.runs}"
+        first = self.number - self.run.runs + 1
+        return f"run {self.number}/{self.runs}" if self.run.runs == 1 else f"runs {first}-{self.number}/{self.runs}"
+
+    def whole(self) -> float:
+        """How many runs' worth of work is done."""
+        return self.number - self.run.runs * (1 - self.fraction)
 
     def place(self) -> str:
         return f"{self.run.label}: task {self.task + 1}/{self.run.tasks}"
@@ -97,7 +105,7 @@ class ProgressBar:
         self._shown = self._clock()
         position = self._position
         self._bars.update(self._one, completed=position.done, description=escape(position.place()))
-        self._bars.update(self._all, completed=position.number - 1 + position.fraction, description=position.count())
+        self._bars.update(self._all, completed=position.whole(), description=position.count())
 
 
 @final

@@ -17,14 +17,14 @@ class StackedSamples:
     Args:
         splits: one a run, all of one length.
         device: where the samples live.
+        dtype: of the inputs.
     """
 
-    def __init__(self, splits: Sequence[Split], device: torch.device) -> None:
+    def __init__(self, splits: Sequence[Split], device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         if len({len(split) for split in splits}) > 1:
             raise NotStackable(f"Expected tasks of one size for runs side by side, got {[len(s) for s in splits]}.")
-        shared = all(splits[0].same_samples(split) for split in splits[1:])
-        pairs = [split.tensors(device) for split in (splits[:1] if shared else splits)]
-        self.x, self.y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+        pairs = [split.tensors(device) for split in (splits[:1] if are_shared(splits) else splits)]
+        self.x, self.y = torch.stack([x for x, _ in pairs]).to(dtype), torch.stack([y for _, y in pairs])
         self.replicas = len(splits)
         self._own = torch.arange(self.x.shape[0], device=device)[:, None]
 
@@ -42,3 +42,8 @@ class StackedSamples:
         for start in range(0, len(self), size):
             x, y = self.x[:, start : start + size], self.y[:, start : start + size]
             yield x.expand(self.replicas, *x.shape[1:]), y.expand(self.replicas, *y.shape[1:])
+
+
+def are_shared(splits: Sequence[Split]) -> bool:
+    """Whether all runs see the same samples in the same order."""
+    return all(splits[0].same_samples(split) for split in splits[1:])

@@ -26,7 +26,8 @@ class ReplicaTask:
         samples: the training samples.
         task: the number of the task, for the model.
         generators: one a run; each draws what the run would draw alone.
-        alive: which runs still go on, `[R]`; those that diverged give harmless numbers.
+        alive: which runs still go on, `[R]`; one whose Fisher or gradients are not finite is struck out here, and has harmless
+            numbers in their place.
     """
 
     source: GradientSource
@@ -37,23 +38,29 @@ class ReplicaTask:
     alive: Tensor
 
     def parameters(self) -> Tensor:
+        """The parameters now, `[R, p]`."""
         return self.theta.clone()
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        """The diagonal Fisher of each run now, `[R, p]`."""
         total, count = torch.zeros_like(self.theta), 0
         for batch in self._batches(samples):
-            for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators[0]):
+            for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
                 gradients.add_squares(total)
             count += batch[0].shape[1]
         fisher = total / count
-        self.alive.logical_and_(fisher.isfinite().all(-1))
-        return torch.where(self.alive.unsqueeze(-1), fisher, 1.0)
+        finite = fisher.isfinite().all(-1)
+        self.alive.logical_and_(finite)
+        return torch.where(finite.unsqueeze(-1), fisher, 1.0)
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        """Gradients of a score of `count` samples of each run, now."""
         found = []
         for batch in self._batches(min(count, len(self.samples)), whole=True):
             found += list(self.source.gradients(batch, score, parameters=self.theta))
-        return [block.cleared(self.alive) for block in found]
+        finite = torch.stack([_finite(block) for block in found]).all(0)
+        self.alive.logical_and_(finite)
+        return [block.cleared(finite) for block in found]
 
     def _batches(self, samples: int | None, *, whole: bool = False) -> Iterator[Batch]:
         """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""
@@ -70,3 +77,9 @@ class ReplicaTask:
         orders = [torch.randperm(len(self.samples), generator=g)[:n].sort().values for g in self.generators]
         for index in torch.stack(orders).to(self.theta.device).split(size, dim=1):
             yield (*self.samples.rows(index), self.task)
+
+
+def _finite(block: SampleGradients) -> Tensor:
+    """Whether all numbers of a replica's gradients are finite, `[R]`."""
+    tensors = [tensor for layer in block.layers.values() for tensor in layer.tensors().values()]
+    return torch.stack([tensor.isfinite().flatten(1).all(-1) for tensor in tensors]).all(0)

@@ -19,9 +19,10 @@ from fopng.train.stages import whole_split
 def accuracy(model: nn.Module, split: Split, task: int, seeds: Seeds, device: torch.device) -> float:
     """The share of a split's samples that the model gets right, told which task they are of."""
     right = torch.zeros((), dtype=torch.int64, device=device)
+    dtype = next(model.parameters()).dtype
     with evaluating(model):
         for x, y in whole_split(split, seeds, device):
-            logits: Tensor = model(x, task=task)
+            logits: Tensor = model(x.to(dtype), task=task)
             right += (logits.argmax(-1) == y).sum()
     return int(right) / len(split)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, final
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fopng.checkpoint import Checkpoint, CheckpointError, Restored
+from fopng.dropout import DropoutKeys, draws_by_key, dropout_key
 from fopng.observers import (
     Audience,
     EpochStarted,
@@ -27,6 +28,7 @@ from fopng.randomness import drawn_from, random_states, set_random_states
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.train.evaluation import Examiner
 from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, mean
+from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
 from fopng.types import Batch
@@ -62,7 +64,7 @@ def train(
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
     """
     seeds = Seeds(plan.seed)
-    with drawn_from(seeds.dropout, device), plain_arithmetic():
+    with drawn_from(seeds.dropout, device), plan.precision.arithmetic():
         run = _Run(plan, seeds, device, checkpoint, Audience(observers), should_stop, save_seconds)
         return run.watched(notice)
 
@@ -87,7 +89,9 @@ class _Run:
         self.plan, self.seeds, self.device = plan, seeds, device
         self.checkpoint, self.audience = checkpoint, audience
         self.should_stop, self.save_seconds = should_stop, save_seconds
-        self.model = plan.make_model(seeds.weights).to(device)
+        self.model = plan.make_model(seeds.weights).to(device, plan.precision.dtype)
+        self.dropout_keys = DropoutKeys([seeds.dropout], device)
+        self.has_dropout = draws_by_key(self.model)
         self.optimizer = plan.make_optimizer(
             self.model,
             first_task=self._first_task(),
@@ -96,7 +100,7 @@ class _Run:
         )
         self.examiner = Examiner(self.model, plan.stream, seeds, device)
         self.stages = [
-            Stage(number, tasks, plan.stream, plan.batch_size, seeds, device)
+            Stage(number, tasks, plan.stream, plan.batch_size, seeds, device, plan.precision.dtype)
             for number, tasks in enumerate(plan.stages)
         ]
         self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
@@ -161,7 +165,7 @@ class _Run:
         with self.watch.phase("train"):
             for head, x, y in stage.epoch(epoch, position.step):
                 self.optimizer.zero_grad()
-                loss = cross_entropy(self.model(x, task=head), y)
+                loss = self._loss(x, y, head)
                 loss.backward()
                 self.optimizer.step()
                 position.step += 1
@@ -173,6 +177,12 @@ class _Run:
                 if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
                     self._save_or_stop()
         self._check_finite()
+
+    def _loss(self, x: Tensor, y: Tensor, head: int) -> Tensor:
+        # An ordinary module draws from the global generator; ours draw what many runs side by side can draw too.
+        key = self.dropout_keys(torch.tensor(self.position.done, device=self.device))[0] if self.has_dropout else None
+        with dropout_key(key), self.plan.precision.passes(self.device):
+            return cross_entropy(self.model(x, task=head), y)
 
     def _tell_step(self, task: int, epoch: int, loss: Tensor) -> None:
         def measure() -> dict[str, float]:
@@ -302,8 +312,6 @@ def predict_task(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     return model(x, task=task), y
 
 
-@contextmanager
-def plain_arithmetic() -> Iterator[None]:
+def plain_arithmetic() -> AbstractContextManager[None]:
     """float32 as it is written, and on a GPU the same algorithms every time."""
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-        yield
+    return Precision().arithmetic()

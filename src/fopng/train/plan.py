@@ -9,6 +9,7 @@ from torch import nn
 
 from fopng.benchmarks.stream import TaskStream
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask
+from fopng.train.precision import Precision
 from fopng.types import Predict
 
 Row = tuple[float | None, ...]
@@ -42,6 +43,7 @@ class Plan:
     epochs: int
     batch_size: int
     seed: int
+    precision: Precision = field(default_factory=Precision)
     facts: Mapping[str, object] = field(default_factory=dict)
     """The configuration, for observers."""
 

@@ -38,6 +38,8 @@ class Stage:
     batch_size: int
     seeds: Seeds
     device: torch.device
+    dtype: torch.dtype = torch.float32
+    """Of the inputs."""
 
     @property
     def steps(self) -> int:
@@ -49,7 +51,8 @@ class Stage:
         turns = self._turns(epoch)
         walks = {task: self._walk(task, epoch, turns[:start].count(task)) for task in self.tasks}
         for task in turns[start:]:
-            yield task, *next(walks[task])
+            x, y = next(walks[task])
+            yield task, x.to(self.dtype), y
 
     def whole(self) -> Iterable[Batch]:
         """Every sample once, in batches (x, y, task) that can be walked again."""
@@ -88,7 +91,7 @@ class _Whole:
         stage = self._stage
         for task in stage.tasks:
             for x, y in whole_split(stage.stream[task].train, stage.seeds, stage.device):
-                yield x, y, task
+                yield x.to(stage.dtype), y, task
 
 
 def whole_split(split: Split, seeds: Seeds, device: torch.device) -> Batches:

@@ -1,0 +1,219 @@
+"""Runs side by side: microseconds a step and replica, and the throughput against one run at a time.
+
+    python bench/replicas.py gpu [--steps 300]     every method, MLP (m = 80, 320; R = 1, 5, 35) and CNN (R = 1, 5, 15)
+    python bench/replicas.py cpu [--steps 200]     five seeds of FOPNG side by side against one after another
+
+Weights, samples and stored gradients are made up; what is measured is the engine's own step on them (gather the batch, forward,
+backward, update), after the memory is filled and the Fisher estimated. On a GPU the steps are replayed from a CUDA graph; times are
+of the device, between events, and the ceilings (copy bandwidth, float32 matrix product) are measured in the same run.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import fopng
+from fopng.data.splits import Split
+from fopng.environment import describe_environment
+from fopng.models import MLP, ConvNet, Network
+from fopng.persample import GradientSource
+from fopng.replicas.samples import StackedSamples
+from fopng.replicas.stacking import StackedModel, stack_methods
+from fopng.replicas.steps import Stepper
+from fopng.replicas.task import ReplicaTask
+from fopng.train.loop import plain_arithmetic, predict_task
+
+RESULTS = Path(__file__).parent / "results"
+METHODS: dict[str, Callable[..., fopng.ContinualOptimizer]] = {
+    "sgd": lambda model, m: fopng.SGD(model, 1e-4),
+    "adam": lambda model, m: fopng.Adam(model, 1e-6),
+    "ewc": lambda model, m: fopng.EWC(model, 1e-4, fisher_samples=64),
+    "fng": lambda model, m: fopng.FNG(model, 1e-5, fisher_samples=64),
+    "ogd": lambda model, m: fopng.OGD(model, 1e-5, gradients_per_task=m),
+    "ong": lambda model, m: fopng.ONG(model, 1e-5, gradients_per_task=m, fisher_samples=64),
+    "natural-ogd": lambda model, m: fopng.NaturalOGD(model, 1e-5, gradients_per_task=m, fisher_samples=64),
+    "fopng": lambda model, m: fopng.FOPNG(model, 1e-5, gradients_per_task=m, fisher_samples=64),
+    "fopng-orthogonal": lambda model, m: fopng.FOPNG(
+        model, 1e-5, gradients_per_task=m, fisher_samples=64, projection="orthogonal"
+    ),
+    "fopng-prefisher": lambda model, m: fopng.FOPNGPreFisher(model, 1e-5, gradients_per_task=m, fisher_samples=64),
+}
+
+
+class MadeUp(Split):
+    """Random samples."""
+
+    def __init__(self, count: int, shape: tuple[int, ...], classes: int) -> None:
+        self._x, self._y = torch.randn(count, *shape), torch.randint(classes, (count,))
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self._x.shape[1:])
+
+    @property
+    def targets(self) -> Tensor:
+        return self._y
+
+    def read(self, rows: Tensor, device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:
+        return self._x[rows].to(device), self._y[rows].to(device)
+
+
+def make_model(kind: str, seed: int) -> tuple[Network, tuple[int, ...], int]:
+    """The paper's network, the shape of its inputs and its classes."""
+    if kind == "mlp":
+        return MLP((784,), [10], seed=seed), (784,), 10
+    return ConvNet((3, 32, 32), [2] * 5, seed=seed), (3, 32, 32), 2
+
+
+def prepare(
+    kind: str, method: str, replicas: int, directions: int, steps: int, device: torch.device
+) -> Callable[[bool], float]:
+    """A function that takes the steps and gives the seconds that they took."""
+    models = [make_model(kind, seed)[0].to(device) for seed in range(replicas)]
+    _, shape, classes = make_model(kind, 0)
+    optimizers = [METHODS[method](model, directions) for model in models]
+    stacked, mathematics = (
+        StackedModel(models, optimizers[0].layout),
+        stack_methods([o.method for o in optimizers], device),
+    )
+    mathematics.attach(optimizers[0].layout)
+    split = MadeUp(10 * steps, shape, classes)
+    samples = StackedSamples([split] * replicas, device)
+    alive = torch.ones(replicas, dtype=torch.bool, device=device)
+    source = GradientSource(models[0], predict=predict_task)
+    generators = [torch.Generator().manual_seed(r) for r in range(replicas)]
+    task = ReplicaTask(source, stacked.theta, samples, 0, generators, alive)
+    with torch.no_grad():
+        mathematics.end_task(task)
+        mathematics.refresh(task)
+    stepper = Stepper(stacked, mathematics, optimizers[0].param_groups[0]["lr"], alive)
+    orders = torch.stack([torch.randperm(len(split)) for _ in range(replicas)]).to(device)
+    stacked.template.train()
+
+    def take(capture: bool) -> float:
+        marks: list[float | torch.cuda.Event] = []
+
+        def after(step: int) -> None:
+            if step in (9, steps - 1):
+                marks.append(_now(device))
+
+        stepper.walk(samples, orders, 10, 0, 0, after, capture)
+        return _between(marks[0], marks[1]) / (steps - 10)
+
+    return take
+
+
+def _now(device: torch.device) -> "float | torch.cuda.Event":
+    if device.type == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between(start: "float | torch.cuda.Event", stop: "float | torch.cuda.Event") -> float:
+    if isinstance(start, float) and isinstance(stop, float):
+        return stop - start
+    assert isinstance(start, torch.cuda.Event)
+    assert isinstance(stop, torch.cuda.Event)
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop) / 1e3
+
+
+def ceilings(device: torch.device) -> dict[str, float]:
+    """What the device gives at best: bytes a second of a large copy, float32 operations a second of a large product."""
+    x, y = torch.randn(2**28, device=device), torch.empty(2**28, device=device)
+    a, b = torch.randn(8192, 8192, device=device), torch.randn(8192, 8192, device=device)
+
+    def seconds(work: Callable[[], object]) -> float:
+        work()
+        times = []
+        for _ in range(5):
+            start = _now(device)
+            work()
+            times.append(_between(start, _now(device)))
+        return statistics.median(times)
+
+    return {
+        "copy, bytes a second": 2 * 4 * 2**28 / seconds(lambda: y.copy_(x)),
+        "float32 product, operations a second": 2 * 8192**3 / seconds(lambda: a @ b),
+    }
+
+
+def on_gpu(steps: int, only: str | None) -> dict[str, object]:
+    """Every method, by size."""
+    device = torch.device("cuda")
+    table = []
+    for kind, sizes in (
+        ("mlp", [(80, 1), (80, 5), (80, 35), (320, 1), (320, 5), (320, 35)]),
+        ("cnn", [(320, 1), (320, 5), (320, 15)]),
+    ):
+        for directions, replicas in sizes:
+            for method in METHODS:
+                if only is not None and method not in only.split(","):
+                    continue
+                stores = method in ("ogd", "ong", "natural-ogd") or method.startswith("fopng")
+                if not stores and directions == 320 and kind == "mlp":
+                    continue
+                take = prepare(kind, method, replicas, directions, steps if kind == "mlp" else steps // 3, device)
+                seconds = min(take(True) for _ in range(2))
+                row = {
+                    "model": kind,
+                    "method": method,
+                    "m": directions if stores else 0,
+                    "R": replicas,
+                    "us a step": 1e6 * seconds,
+                }
+                row["us a step and replica"] = row["us a step"] / replicas
+                table.append(row)
+                print(
+                    "  ".join(f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()),
+                    flush=True,
+                )
+                torch.cuda.empty_cache()
+    return {"ceilings": ceilings(device), "steps": table}
+
+
+def on_cpu(steps: int, rounds: int) -> dict[str, object]:
+    """Five seeds of FOPNG side by side against the same step of one alone, in turns."""
+    device = torch.device("cpu")
+    together = prepare("mlp", "fopng", 5, 320, steps, device)
+    alone = prepare("mlp", "fopng", 1, 320, steps, device)
+    pairs = [(together(False), alone(False)) for _ in range(rounds)]
+    return {"five side by side / five times one": statistics.median(a / (5 * b) for a, b in pairs), "seconds": pairs}
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("where", choices=["cpu", "gpu"])
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", help="methods, separated by commas")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    with plain_arithmetic():
+        found = (
+            on_gpu(arguments.steps, arguments.only)
+            if arguments.where == "gpu"
+            else on_cpu(arguments.steps, arguments.rounds)
+        )
+    environment = describe_environment(torch.device("cuda" if arguments.where == "gpu" else "cpu"))
+    document = {"command": f"python bench/replicas.py {arguments.where}", "environment": environment, **found}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / f"replicas-{arguments.where}.json").write_text(json.dumps(document, indent=2) + "\n")
+    print(json.dumps({key: value for key, value in found.items() if key not in ("steps", "seconds")}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

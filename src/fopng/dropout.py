@@ -1,0 +1,92 @@
+"""Dropout whose mask is a function of a key and a place: the same on every device, for one run and for many side by side."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+_BITS = 0xFFFFFFFF
+_key: ContextVar[Tensor | None] = ContextVar("dropout_key", default=None)
+
+
+@contextmanager
+def dropout_key(key: Tensor | None) -> Iterator[None]:
+    """Let every `Dropout` inside take its mask from this key, an int64 number; None for torch's own generator."""
+    before = _key.set(key)
+    try:
+        yield
+    finally:
+        _key.reset(before)
+
+
+@final
+class DropoutKeys:
+    """The keys of the steps of several runs: `keys(step)` is int64 `[R]`, made on the device, without waiting for it.
+
+    Args:
+        seeds: one a run.
+        device: where the keys are wanted.
+
+    >>> keys = DropoutKeys([3, 4], torch.device("cpu"))
+    >>> keys(torch.tensor(0)).shape, bool((keys(torch.tensor(0)) == keys(torch.tensor(1))).any())
+    (torch.Size([2]), False)
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        halves = torch.tensor([[seed & _BITS, seed >> 32 & _BITS] for seed in seeds], dtype=torch.int64)
+        self._start = _scrambled(_scrambled(halves[:, 0]) ^ halves[:, 1]).to(device)
+
+    def __call__(self, step: Tensor) -> Tensor:
+        return _scrambled(self._start ^ _scrambled(step))
+
+
+@final
+class Dropout(nn.Module):
+    """Sets a share of the features to zero while the model is trained, and scales the others up.
+
+    Under `dropout_key` the mask is a function of the key, of this module's place and of the position: it can be mapped over
+    replicas with `torch.func.vmap`, captured in a CUDA graph, and is the same on every device. Without a key it is torch's
+    own dropout.
+
+    Args:
+        share: how much is dropped, in [0, 1).
+        place: a number that tells this module from the model's other ones.
+    """
+
+    def __init__(self, share: float, place: int) -> None:
+        super().__init__()
+        if not 0 <= share < 1:
+            raise ValueError(f"Expected a dropout in [0, 1), got {share}.")
+        self.share, self.place = share, place
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features `[n, ...]`, some of them zero."""
+        key = _key.get()
+        if not self.training or self.share == 0:
+            return x
+        if key is None:
+            return dropout(x, self.share, training=True)
+        position = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+        kept = _scrambled(position ^ _scrambled(key + self.place)) >= int(self.share * 2**32)
+        return torch.where(kept, x / (1 - self.share), 0.0)
+
+    def extra_repr(self) -> str:
+        """The share and the place."""
+        return f"{self.share}, place={self.place}"
+
+
+def draws_by_key(model: nn.Module) -> bool:
+    """Whether a model has a `Dropout` of this kind at work."""
+    return any(isinstance(module, Dropout) and module.share > 0 for module in model.modules())
+
+
+def _scrambled(x: Tensor) -> Tensor:
+    """A bijection of 32-bit numbers (held in int64) that leaves no pattern: the finaliser `lowbias32`."""
+    x = x & _BITS
+    x = (x ^ x >> 16) * 0x7FEB352D & _BITS
+    x = (x ^ x >> 15) * 0x846CA68B & _BITS
+    return x ^ x >> 16

@@ -1,0 +1,64 @@
+"""The accuracies of R runs on the samples of their tasks."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from fopng.benchmarks.stream import TaskStream
+from fopng.data.splits import Split
+from fopng.fisher import MEMORY_LIMIT
+from fopng.replicas.samples import StackedSamples
+from fopng.replicas.stacking import StackedModel
+from fopng.train.evaluation import evaluating
+from fopng.train.plan import Row
+from fopng.train.stages import WHOLE_BATCH
+
+Part = Literal["test", "validation"]
+
+
+@final
+class StackedTests:
+    """What runs are measured on, kept on the device.
+
+    Args:
+        model: the weights.
+        streams: the tasks, one stream a run.
+        sample_bytes: what the activations of one sample of one run take.
+    """
+
+    def __init__(self, model: StackedModel, streams: Sequence[TaskStream], sample_bytes: int) -> None:
+        self._model, self._streams = model, streams
+        self._size = max(1, min(WHOLE_BATCH, MEMORY_LIMIT // (sample_bytes * model.count)))
+        self._held: dict[tuple[Part, int], StackedSamples] = {}
+
+    def rows(self, tasks: Iterable[int], part: Part) -> list[Row]:
+        """A row of accuracies for each run: on these tasks, None on the others."""
+        rows: list[list[float | None]] = [[None] * len(stream) for stream in self._streams]
+        with evaluating(self._model.template):
+            for task in tasks:
+                for row, accuracy in zip(rows, self._accuracies(task, part).tolist(), strict=True):
+                    row[task] = accuracy
+        return [tuple(row) for row in rows]
+
+    def _accuracies(self, task: int, part: Part) -> Tensor:
+        samples = self._samples(task, part)
+        right = torch.zeros(self._model.count, dtype=torch.int64, device=self._model.theta.device)
+        for x, y in samples.chunks(self._size):
+            right += (self._model.logits(x, task).argmax(-1) == y).sum(-1)
+        return right.double() / len(samples)
+
+    def _samples(self, task: int, part: Part) -> StackedSamples:
+        if (part, task) not in self._held:
+            splits = [split_of(stream, task, part) for stream in self._streams]
+            theta = self._model.theta
+            self._held[part, task] = StackedSamples(splits, theta.device, theta.dtype)
+        return self._held[part, task]
+
+
+def split_of(stream: TaskStream, task: int, part: Part) -> Split:
+    """A task's samples to measure on."""
+    split = stream[task].test if part == "test" else stream[task].validation
+    assert split is not None
+    return split

@@ -1,0 +1,112 @@
+"""How many runs fit on a device side by side, estimated before the start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from fopng.data.splits import Split
+from fopng.fisher import MEMORY_LIMIT
+from fopng.memory import SLAB_BYTES
+from fopng.methods.base import ProjectedMethod
+from fopng.replicas.samples import are_shared
+from fopng.replicas.stacked import StackedRuns
+from fopng.train.plan import Plan
+
+VECTORS = 16
+"""Vectors of the size of the weights that a run holds at a time, at the most: gradients, steps, Fishers, moments and so on."""
+
+SHARE = 0.8
+"""The share of the free memory that is planned with; the rest is for what the allocator cannot use."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@final
+class Footprint:
+    """The memory that runs like these take side by side: so much at any rate, and so much for each.
+
+    Args:
+        plans: two of the runs, or one.
+        device: where they are done.
+    """
+
+    def __init__(self, plans: Sequence[Plan], device: torch.device) -> None:
+        runs = StackedRuns(plans[:1], device)
+        plan, numbers = plans[0], runs.model.theta.element_size()
+        trained = [[p.stream[task].train for p in plans] for task in range(len(plan.stream))]
+        measured = [[p.stream[task].test for p in plans] for task in range(len(plan.stream))]
+        train, tests = _sample_bytes(trained, numbers), _sample_bytes(measured, numbers)
+        self.common = 2 * MEMORY_LIMIT + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
+        self.each = (
+            VECTORS * numbers * runs.model.layout.size
+            + 3 * plan.batch_size * runs.sample_bytes
+            + _stored_bytes(runs)
+            + max(train.own)
+            + sum(tests.own)
+        )
+
+    def count(self, free: int) -> int:
+        """How many runs fit into so many bytes, one at least."""
+        return max(1, int((SHARE * free - self.common) // self.each))
+
+
+def free_memory(device: torch.device) -> int | None:
+    """The bytes that can still be had on a device; None where nobody knows."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type != "cpu":
+        return None
+    found = [value for value in (_available(), _allowed()) if value is not None]
+    return min(found, default=None)
+
+
+def _available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text()
+        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _allowed() -> int | None:
+    """What the container that this process is in may still take."""
+    try:
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return None
+    return max(0, limit - used)
+
+
+@final
+@dataclass(frozen=True)
+class _Samples:
+    """Bytes of samples, task by task: of those that all runs share, and of those that each has of its own."""
+
+    shared: list[int]
+    own: list[int]
+
+
+def _sample_bytes(splits: Sequence[Sequence[Split]], numbers: int) -> _Samples:
+    sizes = [_split_bytes(group[0], numbers) for group in splits]
+    shared = [size if are_shared(group) else 0 for size, group in zip(sizes, splits, strict=True)]
+    return _Samples(shared, [size - common for size, common in zip(sizes, shared, strict=True)])
+
+
+def _split_bytes(split: Split, numbers: int) -> int:
+    # once as it is read, once stacked
+    return 2 * numbers * len(split) * torch.Size(split.input_shape).numel()
+
+
+def _stored_bytes(runs: StackedRuns) -> int:
+    """The gradients that a run stores, while they are joined to the earlier ones, and their Gram matrices."""
+    method = runs.method
+    if not isinstance(method, ProjectedMethod):
+        return 0
+    directions = method.gradients_per_task * len(runs.plans[0].stream)
+    if method.max_directions is not None:
+        directions = min(directions, method.max_directions + method.gradients_per_task)
+    return directions * (3 * runs.gradient_bytes + 4 * 8 * directions) + method.gradients_per_task * runs.sample_bytes
