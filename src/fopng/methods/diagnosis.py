@@ -50,6 +50,11 @@ class Step:
     projector: Projector | None
     metric: Metric
 
+    def removed_fraction(self) -> Tensor:
+        """`|g - P g| / |g|`, the one figure that costs no more than a step."""
+        g = self.g
+        return g.new_zeros(()) if self.projector is None else self.projector.removed(g).norm() / g.norm()
+
     def diagnose(self, directions: int, held: int) -> Diagnosis:
         """Work the figures out.
 
@@ -58,7 +63,7 @@ class Step:
             held: how many bytes are.
         """
         g, v, projector = self.g, self.v, self.projector
-        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
+        removed = self.removed_fraction()
         cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)

@@ -168,6 +168,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
             told = no_step if self._last is None else self._last.diagnose
             return told(directions, self.method.nbytes)
 
+    def removed_fraction(self) -> Tensor | None:
+        """How much of the last step's gradient the projection took away; None while there is nothing to project on."""
+        self._raise_nonfinite()
+        if self._last is None or self.method.memory is None or self.method.memory.count == 0:
+            return None
+        with torch.no_grad(), unrounded(self._parameters):
+            return self._last.removed_fraction()
+
     # State
 
     def state_dict(self) -> dict[str, Any]:
