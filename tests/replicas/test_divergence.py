@@ -11,7 +11,7 @@ from small_runs import numbers, stream
 EXPLODING = 1e30
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 2])
 @pytest.mark.parametrize("method", ONE_BY_ONE)
 def test_the_others_are_not_touched_by_a_bit(method, place, tmp_path):
     rates = [0.05, 0.02, 0.01]
