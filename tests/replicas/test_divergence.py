@@ -64,3 +64,14 @@ def test_it_is_told(tmp_path):
     made = plans("sgd", range(2), settings=[{"lr": 0.02}, {"lr": EXPLODING}], precision="float32")
     side_by_side(made, tmp_path, own_observers=[[], [Listener()]])
     assert told == ["diverged"]
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e18])
+@pytest.mark.parametrize("method", ONE_BY_ONE)
+def test_wherever_it_is_noticed(method, rate, tmp_path):
+    """In a gradient, in the weights, in a Fisher or in what is stored: both engines draw the same line."""
+    settings = [{"lr": rate}, {"lr": 0.01}]
+    made = plans(method, range(2), settings=settings, precision="float32", tasks=stream(tasks=2, samples=20), epochs=1)
+    (alone, _), (found, _) = one_by_one(made, tmp_path), side_by_side(made, tmp_path)
+    for expected, outcome in zip(alone, found, strict=True):
+        assert (outcome.status, len(outcome.accuracy)) == (expected.status, len(expected.accuracy))
