@@ -33,9 +33,10 @@ RESULTS = Path(__file__).parent / "results" / "core.json"
 
 
 def measure(ways: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, float]:
-    """Median seconds of each way, measured in turns after one warm-up."""
+    """Median seconds of each way, measured in turns after one warm-up (none for what is measured once)."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(repeats + 1):
+    first = 0 if repeats > 1 else 1
+    for turn in range(first, repeats + 1):
         for name, way in ways.items():
             start = time.perf_counter()
             way()
@@ -78,7 +79,8 @@ def by_backpack(model: nn.Module, batches: Batches) -> list[Tensor]:
     total = [torch.zeros_like(p) for p in model.parameters()]
     for x, y in batches:
         model.zero_grad()
-        with backpack(SumGradSquared()):
+        with backpack(SumGradSquared()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             loss(model(x), y).backward()
         for own, p in zip(total, model.parameters(), strict=True):
             own += p.sum_grad_squared
@@ -215,11 +217,14 @@ def report(found: dict[str, dict[str, float]], targets: list[tuple[str, float, f
     print(f"\n{'ratio':48}{'found':>8}{'target':>8}")
     for name, ratio, target in targets:
         print(f"{name:48}{ratio:8.1f}{target:8.1f}  {'reached' if ratio >= target else 'MISSED'}")
+    if os.getloadavg()[0] > 1.5 * torch.get_num_threads():
+        print("\nOther work is running on this machine: ratios of threaded products are not to be trusted.")
     environment = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "machine": platform.machine(),
     }
     ratios = [{"name": name, "ratio": round(ratio, 2), "target": target} for name, ratio, target in targets]

@@ -1,4 +1,5 @@
 import copy
+import itertools
 import warnings
 
 import pytest
@@ -89,6 +90,19 @@ def test_a_label_for_every_token():
     x = torch.randint(0, 5, (zoo.N, 3))
     rows = oracle.sample_gradients(model, (x, x), zoo.N)
     torch.testing.assert_close(diagonal_fisher(GradientSource(model), [(x, x)]), oracle.diagonal_fisher(rows), **EXACT)
+
+
+def test_expected_labels_of_every_token():
+    """The exact Fisher of two tokens, from all nine pairs of labels."""
+    model = nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 3), nn.Tanh()).double()
+    x = torch.randint(0, 5, (zoo.N, 2))
+    expected = 0
+    for k, pair in itertools.product(range(zoo.N), itertools.product(range(3), repeat=2)):
+        log_p = oracle.log_likelihood(model(x[k : k + 1]), torch.tensor([pair]))
+        g = oracle.flat_gradient(model, log_p)
+        expected = expected + log_p.detach().exp() * torch.outer(g, g) / zoo.N
+    actual = full_fisher(GradientSource(model), [(x, torch.zeros_like(x))], labels="expected")
+    torch.testing.assert_close(actual, expected, **EXACT)
 
 
 @pytest.mark.parametrize("lead", [(2,), (2, 2)])

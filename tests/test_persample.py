@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import oracle
 import zoo
@@ -208,14 +209,50 @@ def test_predict_without_targets():
 def test_small_gradients_are_proven_by_their_own_scale():
     """A module that is wrong where its gradient is a millionth of the others' does not slip through."""
 
-    class Quirk(nn.Linear):
-        def forward(self, x):
-            # the batch's mean leaks in, through a parameter with little influence
-            return x + 1e-9 * super().forward(x - x.mean(0, keepdim=True) * (len(x) > 1))
+    class Quiet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 5)
 
-    case = zoo.case(nn.Sequential(Quirk(5, 5), nn.Linear(5, 3)), 5)
+        def forward(self, x):
+            # the second use of the weight is not a call of the layer
+            return x + 1e-9 * (self.layer(x) + nn.functional.linear(x.tanh(), self.layer.weight))
+
+    case = zoo.case(nn.Sequential(Quiet(), nn.Linear(5, 3)), 5)
     expected = oracle.sample_gradients(case.model, case.batch, zoo.N)
     torch.testing.assert_close(dense(case)[:, :30], expected[:, :30], rtol=1e-6, atol=1e-20)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn", "multi_head", "residual", "used_twice", "tied", "tied_linears", "folded"]
+)
+def test_closed_forms_hold_without_help(name):
+    """No module had to be replaced by the one around it."""
+    case = zoo.MODELS[name]()
+    source = GradientSource(case.model, predict=case.ask)
+    before = [site.path for site in source._proof.sites]
+    list(source.gradients(case.batch, "observed"))
+    assert [site.path for site in source._proof.sites] == before
+
+
+def test_a_module_that_is_later_sent_a_part_of_the_samples():
+    class Adapter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.extra = nn.Linear(5, 3)
+
+        def forward(self, x):
+            out, chosen = x[:, :3].clone(), x[:, 0] > 0
+            out[chosen] = self.extra(x[chosen])
+            return out
+
+    model = Adapter().double()
+    x, y = torch.randn(zoo.N, 5).double(), zoo.labels()
+    source = GradientSource(model)
+    for first in (torch.ones(zoo.N), torch.tensor([1.0, -1, 1, -1])):
+        x[:, 0] = first
+        (found,) = source.gradients((x, y), "observed")
+        torch.testing.assert_close(found.dense(), oracle.sample_gradients(model, (x, y), zoo.N), **EXACT)
 
 
 # Nothing is left on the model
@@ -366,6 +403,23 @@ def test_a_model_that_squeezes_a_batch_of_one_is_told_so():
     case = zoo.case(Squeezing(), 5)
     with pytest.raises(ValueError, match=r"1 samples\), got shape \(3,\) from Squeezing"):
         dense(zoo.Case(case.model, oracle.one_sample(case.batch, 0)))
+
+
+def test_activation_checkpointing_is_told_apart():
+    model = zoo.Answers(
+        lambda m, x: m["head"](checkpoint(m["body"], x, use_reentrant=False)),
+        body=nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6)),
+        head=nn.Linear(6, 3),
+    )
+    with pytest.raises(ValueError, match="Turn checkpointing off in eval mode"):
+        dense(zoo.case(model, 5))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_module_is_named():
+    scripted = torch.jit.script(nn.Linear(5, 3))
+    with pytest.raises(TypeError, match="Module '0' is a ScriptModule.*Pass the module it was made from"):
+        GradientSource(nn.Sequential(scripted))
 
 
 def test_an_empty_batch():

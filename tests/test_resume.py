@@ -196,50 +196,70 @@ def hold(root, cache):
         time.sleep(60)
 
 
-class TestCommand:
-    """The same through the command line, in real processes."""
+COMMAND = ("run", "split-digits", "fopng", "--epochs", "15", "--set", "tasks=2", "--seeds", "1", "--json")
 
-    COMMAND = ("run", "split-digits", "fopng", "--epochs", "40", "--set", "tasks=2", "--seeds", "1", "--json")
 
-    def begin(self, out, *more):
-        command = [sys.executable, "-m", "fopng", *self.COMMAND, "--out", str(out), *more]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin(out):
+    """The command line in a real process."""
+    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def wait_for_steps(self, out):
-        while not any('"step"' in log.read_text() for log in out.rglob("log.jsonl")):
-            time.sleep(0.01)
 
-    @pytest.fixture(scope="class")
-    def expected(self, tmp_path_factory, session_cache):
-        environment = {**os.environ, "FOPNG_CACHE": str(session_cache)}
-        command = [sys.executable, "-m", "fopng", *self.COMMAND, "--out", str(tmp_path_factory.mktemp("whole"))]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        return numbers_of(done.stdout)
+def wait_for_steps(out):
+    while not any('"step"' in log.read_text() for log in out.rglob("log.jsonl")):
+        time.sleep(0.01)
 
-    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-    def test_a_signal_saves_and_says_how_to_go_on(self, tmp_path, expected, number, code):
-        process = self.begin(tmp_path)
-        self.wait_for_steps(tmp_path)
-        process.send_signal(number)
-        out, err = process.communicate()
-        assert (process.returncode, out) == (code, "")
-        assert "The same command goes on from there." in err
-        assert "Traceback" not in err
-        assert list(tmp_path.rglob("checkpoint*.json"))
-        process = self.begin(tmp_path)
-        out, err = process.communicate()
-        assert process.returncode == 0, err
-        assert numbers_of(out) == expected
-        [log] = tmp_path.rglob("log.jsonl")
-        starts = [json.loads(line) for line in log.read_text().splitlines() if '"run started"' in line]
-        assert [start["done"] > 0 for start in starts] == [False, True]
 
-    def test_two_commands_at_once(self, tmp_path, expected):
-        pair = [self.begin(tmp_path) for _ in range(2)]
-        said = [process.communicate() for process in pair]
-        assert [process.returncode for process in pair] == [0, 0]
-        assert [numbers_of(out) for out, _ in said] == [expected, expected]
-        assert sum("is being done elsewhere" in err for _, err in said) <= 1
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, session_cache):
+    """What the command says when nothing happens to it."""
+    environment = {**os.environ, "FOPNG_CACHE": str(session_cache)}
+    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(tmp_path_factory.mktemp("command"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return numbers_of(done.stdout)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, expected, number, code):
+    process = begin(tmp_path)
+    wait_for_steps(tmp_path)
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (code, "")
+    assert "The same command goes on from there." in err
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("checkpoint*.json"))
+    process = begin(tmp_path)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert numbers_of(out) == expected
+    [log] = tmp_path.rglob("log.jsonl")
+    starts = [json.loads(line) for line in log.read_text().splitlines() if '"run started"' in line]
+    assert [start["done"] > 0 for start in starts] == [False, True]
+
+
+def test_two_commands_at_once(tmp_path, expected):
+    pair = [begin(tmp_path) for _ in range(2)]
+    said = [process.communicate() for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert [numbers_of(out) for out, _ in said] == [expected, expected]
+    assert sum("is being done elsewhere" in err for _, err in said) <= 1
+
+
+def test_stopping_several_processes(tmp_path, expected):
+    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(tmp_path), "--seeds", "2", "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_steps(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (143, "")
+    assert "The same command goes on from there." in err
+    assert "Traceback" not in err
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert numbers_of(done.stdout)[:1] == expected
+    [first, *_] = [json.loads(line) for log in tmp_path.rglob("log.jsonl") for line in log.read_text().splitlines()]
+    assert first["event"] == "run started"
 
 
 def numbers_of(text):

@@ -59,8 +59,7 @@ class TestMeasures:
         assert None not in outcome.initial_accuracy
         assert outcome.status == "finished"
         assert outcome.validation_accuracy is None
-        assert min(outcome.accuracy[-1]) > 0.4
-        assert outcome.accuracy[-1][-1] > 0.7
+        assert outcome.accuracy[-1][-1] >= 0.6
 
     def test_the_accuracy_is_the_share_that_is_right(self):
         tasks = stream()

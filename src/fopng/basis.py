@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, final
 
+import torch
 from torch import Tensor
 
 
@@ -23,6 +24,10 @@ class Basis(Protocol):
         """`B c`: `[..., m] -> [..., p]`."""
         ...
 
+    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
+        """`g - B c`: `[..., p]`."""
+        return g - self.matvec(c)
+
     def rmatvec(self, x: Tensor) -> Tensor:
         """`B^T x`: `[..., p] -> [..., m]`."""
         ...
@@ -36,18 +41,11 @@ class Basis(Protocol):
         ...
 
 
-@final
 @dataclass(frozen=True)
-class ScaledBasis(Basis):
-    """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
-
-    Args:
-        inner: `G`.
-        scale: `[..., p]`.
-    """
+class _Around(Basis):
+    """A basis made from another one, with as many directions."""
 
     inner: Basis
-    scale: Tensor
 
     @property
     def count(self) -> int:
@@ -57,8 +55,24 @@ class ScaledBasis(Basis):
     def size(self) -> int:
         return self.inner.size
 
+
+@final
+@dataclass(frozen=True)
+class ScaledBasis(_Around):
+    """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
+
+    Args:
+        inner: `G`.
+        scale: `[..., p]`.
+    """
+
+    scale: Tensor
+
     def matvec(self, c: Tensor) -> Tensor:
         return self.inner.matvec(c) * self.scale
+
+    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
+        return torch.addcmul(g, self.scale, self.inner.matvec(c), value=-1)
 
     def rmatvec(self, x: Tensor) -> Tensor:
         return self.inner.rmatvec(x * self.scale)
@@ -73,7 +87,7 @@ class ScaledBasis(Basis):
 
 @final
 @dataclass(frozen=True)
-class MixedBasis(Basis):
+class MixedBasis(_Around):
     """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
 
     Args:
@@ -81,16 +95,7 @@ class MixedBasis(Basis):
         mix: `[..., m, m]`.
     """
 
-    inner: Basis
     mix: Tensor
-
-    @property
-    def count(self) -> int:
-        return self.inner.count
-
-    @property
-    def size(self) -> int:
-        return self.inner.size
 
     def matvec(self, c: Tensor) -> Tensor:
         return self.inner.matvec((self.mix.to(c.dtype) @ c.unsqueeze(-1)).squeeze(-1))

@@ -33,8 +33,15 @@ class LayerGradients(ABC):
         """The replica axes."""
 
     @abstractmethod
+    def combine(self, c: Tensor, out: Tensor) -> None:
+        """Write `G c = sum_m c_m g_m` into a place of its own, `[..., m] -> [..., q]`; the place may be a part of a larger one."""
+
+    @final
     def matvec(self, c: Tensor) -> Tensor:
         """Combine the gradients, `G c = sum_m c_m g_m`: `[..., m] -> [..., q]`."""
+        out = c.new_empty(*torch.broadcast_shapes(c.shape[:-1], self.lead), self.size)
+        self.combine(c, out)
+        return out
 
     @abstractmethod
     def rmatvec(self, x: Tensor) -> Tensor:
@@ -107,16 +114,26 @@ class LinearGradients(LayerGradients):
     def size(self) -> int:
         return self._weights + (self.d.shape[-1] if self.bias else 0)
 
-    def matvec(self, c: Tensor) -> Tensor:
+    def combine(self, c: Tensor, out: Tensor) -> None:
         if self.positions > 1:
             c = c.unsqueeze(-1).expand(*c.shape, self.positions).flatten(-2)
         scaled = self._flat_d * c.unsqueeze(-1)
-        weight = (scaled.mT @ self._flat_a).flatten(-2)
-        return torch.cat([weight, scaled.sum(-2)], -1) if self.bias else weight
+        place = self._matrix(out)
+        if place.dim() == 2:
+            torch.mm(scaled.mT, self._flat_a, out=place)
+        elif place.dim() == 3 == self._flat_a.dim():
+            torch.bmm(scaled.mT, self._flat_a, out=place)
+        else:
+            place.copy_(scaled.mT @ self._flat_a)
+        if self.bias:
+            torch.sum(scaled, -2, out=out[..., self._weights :])
+
+    def _matrix(self, x: Tensor) -> Tensor:
+        """The weight's part of a vector `[..., q]`, as a matrix `[..., o, i]`."""
+        return x[..., : self._weights].view(*x.shape[:-1], self.d.shape[-1], self.a.shape[-1])
 
     def rmatvec(self, x: Tensor) -> Tensor:
-        o, i = self.d.shape[-1], self.a.shape[-1]
-        answers = self._flat_a @ x[..., : self._weights].unflatten(-1, (o, i)).mT
+        answers = self._flat_a @ self._matrix(x).mT
         if self.bias:
             answers += x[..., None, self._weights :]
         # einsum would write this as a batched product of rows, which is slower than the plain sum
@@ -180,8 +197,8 @@ class DenseGradients(LayerGradients):
     def size(self) -> int:
         return self.g.shape[-1]
 
-    def matvec(self, c: Tensor) -> Tensor:
-        return (c.unsqueeze(-2) @ self.g).squeeze(-2)
+    def combine(self, c: Tensor, out: Tensor) -> None:
+        out.copy_((c.unsqueeze(-2) @ self.g).squeeze(-2))
 
     def rmatvec(self, x: Tensor) -> Tensor:
         return (self.g @ x.unsqueeze(-1)).squeeze(-1)

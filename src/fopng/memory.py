@@ -52,7 +52,7 @@ _Layer: TypeAlias = tuple[slice, list[_Segment]]
 
 
 @final
-class GradientMemory:
+class GradientMemory(Basis):
     """Gradients of old tasks, layer by layer, each task's with an optional diagonal weight (PreFisher's `F_t`).
 
     Args:
@@ -72,6 +72,7 @@ class GradientMemory:
         self.dropped = 0
         self._layers: dict[Names, list[_Segment]] = {}
         self._parts: list[_Layer] = []
+        self._apart = True
 
     @property
     def count(self) -> int:
@@ -154,6 +155,8 @@ class GradientMemory:
         placed = sorted((self.layout.span(names).start, names) for names, segments in layers.items() if segments)
         self._layers = {names: layers[names] for _, names in placed}
         self._parts = [(self.layout.span(names), segments) for names, segments in self._layers.items()]
+        spans = sorted((part.start, part.stop) for part, _ in self._parts)
+        self._apart = all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
 
     def _thin(self, capacity: int) -> None:
         """Keep evenly spaced directions of every task, so that all tasks have the same share."""
@@ -214,9 +217,14 @@ class GradientMemory:
         given = c.to(self.like.dtype)
         out = given.new_zeros(*self._lead(c), self.size)
         for part, segments in self._parts:
+            place = out[..., part]
+            if self._apart and len(segments) == 1 and segments[0].weight is None:
+                # the usual case: one block of rows, which shares its parameters with no other, goes straight to its place
+                segments[0].gradients.combine(given[..., segments[0].rows], place)
+                continue
             for segment in segments:
                 own = segment.gradients.matvec(given[..., segment.rows])
-                out[..., part] += own if segment.weight is None else own * segment.weight
+                place += own if segment.weight is None else own * segment.weight
         return out.to(c.dtype)
 
     def gram(self, weights: Tensor | None) -> Tensor:

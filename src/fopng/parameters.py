@@ -52,6 +52,10 @@ class ParamLayout:
         return parts
 
     @cached_property
+    def _sizes(self) -> list[int]:
+        return [shape.numel() for shape in self.shapes.values()]
+
+    @cached_property
     def size(self) -> int:
         """The number of parameters, p."""
         return sum(shape.numel() for shape in self.shapes.values())
@@ -89,10 +93,16 @@ class ParamLayout:
         if flat.shape[-1] != self.size:
             raise ValueError(f"Expected a last axis of {self.size} parameters, got shape {tuple(flat.shape)}.")
         lead = flat.shape[:-1]
-        return {name: flat[..., part].view((*lead, *self.shapes[name])) for name, part in self.slices.items()}
+        pieces = zip(self.shapes.items(), flat.split_with_sizes(self._sizes, -1), strict=True)
+        return {name: piece.view((*lead, *shape)) for (name, shape), piece in pieces}
 
     def join(self, named: Mapping[str, Tensor | None]) -> Tensor:
         """Flatten named tensors `[..., *shape]` into `[..., p]`; an absent name (another task's head) is zero."""
+        if tuple(named) == self.names and all(
+            v is not None and v.shape == s for v, s in zip(named.values(), self.shapes.values(), strict=True)
+        ):
+            # the usual case of a step, and quicker: everything there, no replicas
+            return torch.cat([value.reshape(-1) for value in named.values() if value is not None])
         present = {name: value for name, value in named.items() if value is not None}
         unknown = [name for name in present if name not in self.shapes]
         if unknown or not present:

@@ -1,6 +1,7 @@
 """Projecting a gradient away from the directions that old tasks depend on, and the step that follows."""
 
 import warnings
+from functools import cached_property
 from typing import Literal, TypeAlias, final
 
 import torch
@@ -27,7 +28,7 @@ class Projector:
         basis: `B`.
         metric: `F`.
         inverse: `(B^T F^-1 B + eps I)^-1 [..., m, m]`, float64.
-        condition: of the matrix that was inverted, `[...]`.
+        condition: an estimate of that of the matrix that was inverted, `[...]`.
         form: printed or orthogonal.
     """
 
@@ -60,17 +61,27 @@ class Projector:
         inverse, condition = invert(damped, damping=gram_damping)
         return cls(basis, metric, inverse, condition, form)
 
+    @cached_property
+    def exact_condition(self) -> Tensor:
+        """The condition of the matrix that was inverted, `[...]`: from its inverse, where that is not a pseudo-inverse."""
+        values = torch.linalg.eigvalsh(self.inverse)
+        regular = values[..., 0] > 1e-14 * values[..., -1]
+        return torch.where(regular, values[..., -1] / values[..., 0], self.condition)
+
     def __call__(self, g: Tensor) -> Tensor:
         """Project a gradient: `[..., p] -> [..., p]`."""
-        return g if self.basis.count == 0 else g - self.removed(g)
+        return g if self.basis.count == 0 else self.basis.subtract(self._coefficients(g), g)
 
     def removed(self, g: Tensor) -> Tensor:
         """What the projection takes away, `u = B c(g)` (eq. 12): `[..., p]`."""
         if self.basis.count == 0:
             return torch.zeros_like(g)
+        return self.basis.matvec(self._coefficients(g))
+
+    def _coefficients(self, g: Tensor) -> Tensor:
+        """`c(g) = (B^T F^-1 B + eps I)^-1 B^T N g`: `[..., p] -> [..., m]`."""
         seen = self.basis.rmatvec(g if self.form == "printed" else self.metric.solve(g))
-        c = (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1)
-        return self.basis.matvec(c.to(g.dtype))
+        return (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1).to(g.dtype)
 
 
 def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -118,5 +129,6 @@ def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> T
     """
     direction = metric.solve(g)
     squared = torch.linalg.vecdot(g, direction)
-    scale = torch.where(squared > 0, radius * squared.rsqrt(), torch.where(squared == 0, 0.0, squared))
-    return direction * scale.unsqueeze(-1)
+    # zero stays zero, and what is not finite stays so
+    scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
+    return direction * scale.unsqueeze(-1) if direction is g else direction.mul_(scale.unsqueeze(-1))

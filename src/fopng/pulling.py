@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 from fopng.asking import Asked, Recording
 from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients
@@ -69,7 +70,13 @@ def _arrivals(recording: Recording, back: Tensor) -> dict[int, list[Arrival]]:
     zeros = [zero for call in recording.calls for zero in call.zeros]
     if not recording.outputs.requires_grad:
         return arrivals
-    found = iter(torch.autograd.grad(recording.outputs, zeros, back, retain_graph=True, allow_unused=True))
+    try:
+        found = iter(torch.autograd.grad(recording.outputs, zeros, back, retain_graph=True, allow_unused=True))
+    except CheckpointError as failure:
+        raise ValueError(
+            "The model runs parts of itself again in the backward pass (activation checkpointing), where they cannot be listened "
+            "to. Turn checkpointing off in eval mode."
+        ) from failure
     for call in recording.calls:
         arrived = [next(found) for _ in call.zeros]
         if any(signal is not None for signal in arrived):

@@ -176,7 +176,11 @@ def rule_for(module: nn.Module) -> Rule | None:
 
 
 def check_module(name: str, module: nn.Module) -> None:
-    """Raise for a module whose answer for one sample depends on the others, or that changes while it answers."""
+    """Raise for a module whose answer for one sample depends on the others, or that cannot be listened to."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError(
+            f"Module {name!r} is a ScriptModule, which cannot be listened to. Pass the module it was made from."
+        )
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
         raise ValueError(
             f"Module {name!r} ({type(module).__name__}) normalises by the batch at hand (track_running_stats=False), so a sample "

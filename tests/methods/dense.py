@@ -3,6 +3,8 @@
 A twin lives the same life as an optimizer: the same calls, the same draws from a generator of its own.
 """
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -144,9 +146,15 @@ class Dense:
             hats.append(moment[part] / (1 - beta ** self.count[part]))
         return self.lr * hats[0] / (hats[1].sqrt() + 1e-8)
 
-    def step(self, loss: Tensor) -> None:
-        """One step along the gradient of a loss of the model; parameters it does not reach take no part."""
-        found = torch.autograd.grad(loss, trainable(self.model), allow_unused=True)
+    def step(self, loss: Tensor, without: Collection[int] = ()) -> None:
+        """One step along the gradient of a loss of the model; parameters it does not reach take no part.
+
+        Args:
+            loss: of a batch.
+            without: the numbers of more parameters that take none.
+        """
+        reached = torch.autograd.grad(loss, trainable(self.model), allow_unused=True)
+        found = [None if k in without else g for k, g in enumerate(reached)]
         pairs = list(zip(trainable(self.model), found, strict=True))
         part = torch.cat([torch.full((p.numel(),), g is not None) for p, g in pairs])
         g = torch.cat([g.flatten() for g in found if g is not None])

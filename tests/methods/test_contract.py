@@ -273,6 +273,21 @@ def test_estimation_inside_autocast_is_estimation_outside(name):
 
 
 @every_method
+def test_a_step_inside_autocast_is_a_step_outside(name):
+    world = single_head(torch.float32)
+    other = copied(world)
+    for here, inside in ((world, False), (other, True)):
+        optimizer = make(name, here)
+        run(optimizer, here, range(1))
+        optimizer.begin_task(1)
+        optimizer.refresh(here.loaders[1])
+        here.loss(here.loaders[1][0]).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            optimizer.step()
+    assert torch.equal(flat(world.model), flat(other.model))
+
+
+@every_method
 def test_half_precision_parameters(name):
     """Everything is kept and worked out in float32, and the parameters stay what they are."""
     world = single_head(torch.bfloat16)
@@ -535,6 +550,8 @@ def test_a_model_may_change_its_precision_between_tasks(name):
     world.model.float()
     world.loaders = data(dtype=torch.float32)
     assert run(optimizer, world, range(2, 3)).dtype == torch.float32
+    floating = [t for t in tensors(optimizer.method.state_dict()).values() if t.is_floating_point()]
+    assert {t.dtype for t in floating} <= {torch.float32}
 
 
 @every_method

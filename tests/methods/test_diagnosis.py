@@ -61,6 +61,17 @@ def test_the_figures_are_those_of_the_step_that_was_taken(name):
 
 
 @every_method
+def test_a_step_of_before_is_not_that_of_a_loaded_state(name):
+    world = single_head()
+    optimizer = make(name, world, first_task="own")
+    state = optimizer.state_dict()
+    next(live(optimizer, world))
+    assert not optimizer.diagnose().angle.isnan()
+    optimizer.load_state_dict(state)
+    assert optimizer.diagnose().angle.isnan()
+
+
+@every_method
 def test_bytes_are_those_of_the_state(name):
     world = single_head()
     optimizer = make(name, world, momentum=0.5)

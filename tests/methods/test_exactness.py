@@ -1,5 +1,7 @@
 """Every method equals the dense formula of the paper, parameter by parameter after every step."""
 
+from collections.abc import Collection
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -71,8 +73,8 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
     assert (found - expected).norm() <= 1e-10 * expected.norm()
 
 
-def assert_follows(name: str, world: World, settings: dict, epochs: int = 2) -> None:
-    """Walk the optimizer and its dense twin side by side, and see that both move."""
+def assert_follows(name: str, world: World, settings: dict, epochs: int = 2, without: Collection[int] = ()) -> None:
+    """Walk the optimizer and its dense twin side by side, and see that both move; some parameters only in the first task."""
     twin, start = world.twin(), flat(world.model)
     optimizer = make(name, world, generator=torch.Generator().manual_seed(7), **settings)
     if name in PROJECTED:
@@ -86,8 +88,10 @@ def assert_follows(name: str, world: World, settings: dict, epochs: int = 2) -> 
             for batch in loader:
                 optimizer.zero_grad()
                 world.loss(batch).backward()
+                for k in without if task else ():
+                    list(world.model.parameters())[k].grad = None
                 optimizer.step()
-                dense.step(twin.loss(batch))
+                dense.step(twin.loss(batch), without if task else ())
                 assert_same(flat(world.model), flat(twin.model))
         optimizer.end_task(loader)
         dense.end_task(world.whole(task))
@@ -108,6 +112,12 @@ THINNED = [*((name, {}) for name in PROJECTED), ("FOPNGPreFisher", {"prefisher":
 @pytest.mark.filterwarnings("ignore::fopng.MemoryFull")
 def test_a_thinned_memory_is_the_formula_on_what_is_left(name, settings, heads):
     assert_follows(name, WORLDS[heads](), {"max_directions": 5, **settings})
+
+
+@pytest.mark.parametrize("without", [[1], [0, 3]], ids=["bias", "weight and bias"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_layer_of_which_only_a_part_takes_part(name, without):
+    assert_follows(name, single_head(), {}, without=without)
 
 
 def test_thinning_is_said():

@@ -70,10 +70,12 @@ def test_groups_of_other_parameters_are_told():
         fopng.SGD(nn.Linear(2, 2), 0.1, groups=[{"params": nn.Linear(2, 2).parameters(), "lr": 1.0}])
 
 
+@pytest.mark.parametrize("first_task", [None, "own"])
 @pytest.mark.parametrize("name", FISHER)
-def test_a_step_before_refresh_is_told(name):
+def test_a_step_before_refresh_is_told(name, first_task):
+    """The Fisher of the task before does not do."""
     world = single_head()
-    optimizer = make(name, world)
+    optimizer = make(name, world, first_task=first_task)
     run(optimizer, world, range(1))
     optimizer.begin_task(1)
     world.loss(world.loaders[1][0]).backward()

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fopng.cli.options import BenchmarkArgument, MethodsArgument, RunOptions, takes_run_options
+from fopng.cli.options import BenchmarkArgument, MethodsArgument
+from fopng.cli.run_options import RunOptions, takes_run_options
 
 PageOption = Annotated[
     Path | None,

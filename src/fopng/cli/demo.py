@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fopng.cli.options import JsonOption, parse_seeds
+from fopng.cli.options import JsonOption
+from fopng.cli.run_options import parse_seeds
 
 TITLE = "Seven methods, three streams of tasks, 5,000 handwritten digits"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
-    """Print results on stdout, and where they are on stderr."""
+    """Print results on stdout; in JSON with their intransigence, for which a folder is searched for joint runs."""
     from fopng.atomic import readable_json
     from fopng.reference import intransigence
     from fopng.report import result_tables
@@ -28,10 +28,6 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
     console = Console(highlight=False, emoji=False)
     for table in result_tables(results):
         console.print(table)
-    if out is not None:
-        Console(stderr=True, highlight=False).print(
-            f"Runs in {out}. A page from them: fopng report {out}", markup=False
-        )
 
 
 def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResult]:

@@ -39,12 +39,14 @@ class AdamMethod(Method):
 
     def _mean(self, name: str, beta: float, value: Tensor) -> Tensor:
         """The bias-corrected mean: over the weight gathered, `1 - beta^t`, by parameter, for a head counts its own steps only."""
-        return self._gather(name, beta, value) / self._gather(f"{name}_weight", beta, torch.ones_like(value))
+        mean = self._gather(name, beta, value, value)
+        return mean / self._gather(f"{name}_weight", beta, value.new_ones(()), value)
 
-    def _gather(self, name: str, beta: float, value: Tensor) -> Tensor:
-        old = self.vectors.get(name, torch.zeros_like(value))
-        new = beta * old + (1 - beta) * value
-        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(value), new, old)
+    def _gather(self, name: str, beta: float, value: Tensor, like: Tensor) -> Tensor:
+        old = self.vectors.get(name)
+        old = torch.zeros_like(like) if old is None else old
+        new = torch.lerp(old, value, 1 - beta)
+        self.vectors[name] = new if self.active is None else torch.where(self.active_mask(like), new, old)
         return self.vectors[name]
 
 

@@ -50,6 +50,11 @@ class Step:
     projector: Projector | None
     metric: Metric
 
+    def removed_fraction(self) -> Tensor:
+        """`|g - P g| / |g|`, the one figure that costs no more than a step."""
+        g = self.g
+        return g.new_zeros(()) if self.projector is None else self.projector.removed(g).norm() / g.norm()
+
     def diagnose(self, directions: int, held: int) -> Diagnosis:
         """Work the figures out.
 
@@ -58,11 +63,11 @@ class Step:
             held: how many bytes are.
         """
         g, v, projector = self.g, self.v, self.projector
-        removed = g.new_zeros(()) if projector is None else projector.removed(g).norm() / g.norm()
+        removed = self.removed_fraction()
         cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)
-        condition = nan if projector is None or projector.basis.count == 0 else _condition(projector)
+        condition = nan if projector is None or projector.basis.count == 0 else projector.exact_condition
         return Diagnosis(removed, angle, self.metric.norm(v), condition, directions, held)
 
 
@@ -70,10 +75,3 @@ def no_step(directions: int, held: int) -> Diagnosis:
     """The diagnosis before there is a step."""
     unknown = torch.tensor(torch.nan)
     return Diagnosis(unknown, unknown, unknown, unknown, directions, held)
-
-
-def _condition(projector: Projector) -> Tensor:
-    """The condition of the matrix that was inverted: from its inverse, where that is not a pseudo-inverse."""
-    values = torch.linalg.eigvalsh(projector.inverse)
-    regular = values[0] > 1e-14 * values[-1]
-    return torch.where(regular, values[-1] / values[0], projector.condition)

@@ -40,8 +40,12 @@ class EWCMethod(Method):
         if "anchor" not in self.vectors:
             return g
         assert theta is not None
-        pull = beside(self.strength) * self.vectors["fisher"] * (theta - self.vectors["anchor"])
-        return g + (pull if self.active is None else pull * self.active_mask(g))
+        moved = theta - self.vectors["anchor"]
+        if self.active is not None:
+            moved = moved * self.active_mask(g)
+        if isinstance(self.strength, Tensor):
+            return torch.addcmul(g, moved, self.vectors["fisher"] * beside(self.strength))
+        return torch.addcmul(g, moved, self.vectors["fisher"], value=self.strength)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * g

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias, final
 
 import torch
@@ -167,6 +168,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
             told = no_step if self._last is None else self._last.diagnose
             return told(directions, self.method.nbytes)
 
+    def removed_fraction(self) -> Tensor | None:
+        """How much of the last step's gradient the projection took away; None while there is nothing to project on."""
+        self._raise_nonfinite()
+        if self._last is None or self.method.memory is None or self.method.memory.count == 0:
+            return None
+        with torch.no_grad(), unrounded(self._parameters):
+            return self._last.removed_fraction()
+
     # State
 
     def state_dict(self) -> dict[str, Any]:
@@ -284,9 +293,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise RuntimeError(f"{name} needs the new task's Fisher. Call refresh(loader) before step, once an epoch.")
 
     def _flat_parameters(self) -> Tensor:
-        return _widen(
-            self.layout.join({n: p.detach() for n, p in zip(self.layout.names, self._parameters, strict=True)})
-        )
+        with torch.no_grad():
+            return _widen(torch.cat([parameter.reshape(-1) for parameter in self._parameters]))
 
     def _blank(self) -> Tensor:
         return torch.empty(0, device=self._parameters[0].device, dtype=_widen(self._parameters[0].detach()).dtype)
@@ -309,12 +317,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """The gradients that the parameters hold, by name; a sparse one written out."""
         found = {}
         for name, parameter in zip(self.layout.names, self._parameters, strict=True):
+            grad = parameter.grad
+            if grad is None:
+                continue
             if not parameter.requires_grad:
                 # left over from before it was frozen
                 parameter.grad = None
-            if parameter.grad is not None:
-                grad = parameter.grad
-                found[name] = grad if grad.layout == torch.strided else grad.to_dense()
+            else:
+                found[name] = grad.to_dense() if grad.is_sparse else grad
         return found
 
     def _step(self) -> None:
@@ -322,32 +332,37 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if not grads:
             return
         raw = _widen(self.layout.join(grads))
-        finite = raw.sum().isfinite()
+        total = raw.sum()
+        finite: Tensor | None = None
         if raw.device.type != "cpu":
             # no waiting for the device here: the step is dropped, and reported at the next chance
+            finite = total.isfinite()
             self._finite = finite if self._finite is None else self._finite & finite
-        elif not finite:
+        elif not isfinite(total.item()):
             self._raise_named(raw)
         if self._first_at_work is not None:
             self._first_at_work.optimizer.step()
         else:
             self._step_method(grads.keys(), raw, finite)
 
-    def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor) -> None:
+    def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
         method.set_active(names)
         before = dict(method.vectors)
         theta = self._flat_parameters() if method.needs_parameters else None
         g = method.accumulate(method.gradient(raw, theta))
         v = method.update(g, lr=lr, theta=theta)
-        if raw.device.type != "cpu":
+        if finite is not None:
             v = torch.where(finite, v, 0.0)
             changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
             method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
         self._last = Step(raw, g, v, method.projector, method.step_metric())
-        steps = self.layout.split(v)
-        moving = [(p, steps[n]) for n, p in zip(self.layout.names, self._parameters, strict=True) if n in names]
-        torch._foreach_sub_([p for p, _ in moving], [s.to(p.dtype) for p, s in moving])
+        moving = [
+            (p, s if s.dtype == p.dtype else s.to(p.dtype))
+            for p, (name, s) in zip(self._parameters, self.layout.split(v).items(), strict=True)
+            if name in names
+        ]
+        torch._foreach_sub_([p for p, _ in moving], [s for _, s in moving])
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):

@@ -1,6 +1,7 @@
 """R runs made one: their weights `[R, p]`, their settings `[R]`, one model to ask them all with."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, final
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fopng.dropout import DropoutKeys, draws_by_key, dropout_key
 from fopng.methods.base import Method
 from fopng.parameters import ParamLayout
+from fopng.replicas.convolution import ConvolutionsAsProducts
 from fopng.train.precision import Precision
 
 
@@ -115,4 +117,5 @@ class StackedModel:
                 return torch.func.functional_call(self.template, own, (inputs,), {"task": task})  # type: ignore[no-any-return]
 
         # Random numbers are an error: what a replica draws must not depend on the others.
-        return torch.func.vmap(ask, (0, 0, None if keys is None else 0), randomness="error")(weights, x, keys)
+        with ConvolutionsAsProducts() if x.is_cuda else nullcontext():
+            return torch.func.vmap(ask, (0, 0, None if keys is None else 0), randomness="error")(weights, x, keys)

@@ -28,8 +28,7 @@ class Stepper:
 
     def __init__(self, model: StackedModel, method: Method | None, lr: float | Tensor, alive: Tensor) -> None:
         self.model, self.method, self.lr, self.alive = model, method, lr, alive
-        self.g = torch.zeros_like(model.theta)
-        self.loss = torch.zeros(model.count, device=model.theta.device)
+        self.g, self.loss = model.theta, model.theta[:, 0]
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
 
     def take(self, x: Tensor, y: Tensor, task: int) -> None:
@@ -40,8 +39,11 @@ class Stepper:
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+            # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
+            self.alive.logical_and_(loss.isfinite())
             self._move(self.model.layout.join(named), named)
-            self.loss.copy_(loss.detach())
+            # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
+            self.loss = loss.detach()
 
     def _move(self, g: Tensor, named: dict[str, Tensor]) -> None:
         if self.method is None:
@@ -53,9 +55,8 @@ class Stepper:
             g = self.method.accumulate(self.method.gradient(g, theta))
             v = self.method.update(g, lr=self.lr, theta=theta)
             self._keep_in_place(held)
-        self.alive.logical_and_(v.sum(-1).isfinite() & g.sum(-1).isfinite())
         self.model.theta.sub_(torch.where(self.alive.unsqueeze(-1), v, 0.0))
-        self.g.copy_(g)
+        self.g = g
 
     def _keep_in_place(self, held: dict[str, Tensor]) -> None:
         """Write what changed of the method's state where it was, so that a graph finds it there again."""

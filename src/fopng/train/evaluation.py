@@ -1,12 +1,16 @@
-"""The accuracy of a model on the samples of a task."""
+"""The accuracy of a model on the samples of its tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
+from fopng.benchmarks.stream import TaskStream
 from fopng.data.splits import Split
+from fopng.train.plan import Row
 from fopng.train.seeds import Seeds
 from fopng.train.stages import whole_split
 
@@ -33,3 +37,23 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@final
+@dataclass(frozen=True)
+class Examiner:
+    """Measures a model on the tasks of a stream."""
+
+    model: nn.Module
+    stream: TaskStream
+    seeds: Seeds
+    device: torch.device
+
+    def row(self, tasks: Iterable[int], part: Literal["test", "validation"]) -> Row:
+        """The accuracies on some tasks; None for the others."""
+        row: list[float | None] = [None] * len(self.stream)
+        for task in tasks:
+            split = self.stream[task].test if part == "test" else self.stream[task].validation
+            assert split is not None
+            row[task] = accuracy(self.model, split, task, self.seeds, self.device)
+        return tuple(row)

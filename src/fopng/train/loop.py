@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -27,8 +26,8 @@ from fopng.observers import (
 )
 from fopng.randomness import drawn_from, random_states, set_random_states
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
-from fopng.train.evaluation import accuracy
-from fopng.train.plan import Interrupted, Outcome, Plan, Row
+from fopng.train.evaluation import Examiner
+from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, mean
 from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
@@ -76,19 +75,6 @@ def diagnosed_every(steps: int, epochs: int) -> int:
 
 
 @final
-@dataclass
-class _Position:
-    """How far a run is: everything before it is done."""
-
-    stage: int = 0
-    epoch: int = 0
-    step: int = 0
-    """Steps of the epoch."""
-    done: int = 0
-    """Steps of the run."""
-
-
-@final
 class _Run:
     def __init__(
         self,
@@ -112,12 +98,13 @@ class _Run:
             predict=predict_task,
             generator=torch.Generator().manual_seed(seeds.fisher),
         )
+        self.examiner = Examiner(self.model, plan.stream, seeds, device)
         self.stages = [
             Stage(number, tasks, plan.stream, plan.batch_size, seeds, device, plan.precision.dtype)
             for number, tasks in enumerate(plan.stages)
         ]
         self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
-        self.position, self.outcome, self.removed = _Position(), Outcome(), (0.0, 0)
+        self.position, self.outcome, self.removed = Position(), Outcome(), (0.0, 0)
         self.watch = Stopwatch(device, self.outcome.seconds_by_phase)
         self.saved = time.monotonic()
 
@@ -147,7 +134,7 @@ class _Run:
                 with self._diverging():
                     self._learn(stage)
                 self._evaluate(stage)
-                self.position = _Position(stage.number + 1, done=self.position.done)
+                self.position = Position(stage.number + 1, done=self.position.done)
                 self._save()
         except FloatingPointError:
             self.outcome.status = "diverged"
@@ -160,7 +147,7 @@ class _Run:
         self.optimizer.begin_task(stage.number)
         while self.position.epoch < self.plan.epochs:
             self._learn_epoch(stage, task)
-            self.position = _Position(stage.number, self.position.epoch + 1, done=self.position.done)
+            self.position = Position(stage.number, self.position.epoch + 1, done=self.position.done)
         with self.watch.phase("end of task"):
             self.optimizer.end_task(stage.whole())
         self.outcome.removed_fraction_by_task += [None] * (len(stage.tasks) - 1) + [self._mean_removed()]
@@ -213,8 +200,8 @@ class _Run:
 
     def _diagnose(self) -> None:
         """Note the removed fraction of the last step, where there is something to project on."""
-        found = self.optimizer.diagnose()
-        fraction = float(found.removed_fraction) if found.directions else float("nan")
+        removed = self.optimizer.removed_fraction()
+        fraction = nan if removed is None else float(removed)
         if isfinite(fraction):
             self.removed = self.removed[0] + fraction, self.removed[1] + 1
 
@@ -226,7 +213,7 @@ class _Run:
 
     def _measure_start(self) -> None:
         with self.watch.phase("evaluation"):
-            every = self._row(range(len(self.plan.stream)), "test")
+            every = self.examiner.row(range(len(self.plan.stream)), "test")
         self.outcome.initial_accuracy = every
         self.outcome.accuracy_before = [every[0], *[None] * (len(every) - 1)]
         if self.plan.stream[0].validation is not None:
@@ -236,23 +223,17 @@ class _Run:
         """Measure every task seen, and the next one before it is learnt."""
         last, tasks = stage.tasks[-1], len(self.plan.stream)
         with self.watch.phase("evaluation"):
-            row = self._row(range(last + 1), "test")
-            held_out = None if self.outcome.validation_accuracy is None else self._row(range(last + 1), "validation")
+            row = self.examiner.row(range(last + 1), "test")
+            held_out = (
+                None if self.outcome.validation_accuracy is None else self.examiner.row(range(last + 1), "validation")
+            )
             if last + 1 < tasks:
-                self.outcome.accuracy_before[last + 1] = self._row([last + 1], "test")[last + 1]
-        _append(self.outcome.accuracy, row, last)
-        self.audience.tell(Evaluated(last, "test", row, _mean(row)))
+                self.outcome.accuracy_before[last + 1] = self.examiner.row([last + 1], "test")[last + 1]
+        append_row(self.outcome.accuracy, row, last)
+        self.audience.tell(Evaluated(last, "test", row, mean(row)))
         if held_out is not None and self.outcome.validation_accuracy is not None:
-            _append(self.outcome.validation_accuracy, held_out, last)
-            self.audience.tell(Evaluated(last, "validation", held_out, _mean(held_out)))
-
-    def _row(self, tasks: Iterable[int], part: Literal["test", "validation"]) -> Row:
-        row: list[float | None] = [None] * len(self.plan.stream)
-        for task in tasks:
-            split = self.plan.stream[task].test if part == "test" else self.plan.stream[task].validation
-            assert split is not None
-            row[task] = accuracy(self.model, split, task, self.seeds, self.device)
-        return tuple(row)
+            append_row(self.outcome.validation_accuracy, held_out, last)
+            self.audience.tell(Evaluated(last, "validation", held_out, mean(held_out)))
 
     def _count_memory(self) -> None:
         here = peak_memory(self.device)
@@ -310,7 +291,7 @@ class _Run:
         try:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.position, self.outcome = _Position(**state["position"]), Outcome(**state["outcome"])
+            self.position, self.outcome = Position(**state["position"]), Outcome(**state["outcome"])
             self.removed = state["removed"]
             set_random_states(state["random"], self.device)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -329,18 +310,6 @@ def predict_task(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Answer a batch (x, y, task) with the head of its task."""
     x, y, task = batch
     return model(x, task=task), y
-
-
-def _append(matrix: list[Row], row: Row, task: int) -> None:
-    """Add a row after those of tasks that were never the last one learnt, as in joint training."""
-    nothing: Row = (None,) * len(row)
-    matrix.extend([nothing] * (task - len(matrix)))
-    matrix.append(row)
-
-
-def _mean(row: Row) -> float:
-    measured = [value for value in row if value is not None]
-    return sum(measured) / len(measured)
 
 
 def plain_arithmetic() -> AbstractContextManager[None]:

@@ -70,5 +70,31 @@ class Outcome:
         return dict(vars(self))
 
 
+def append_row(matrix: list[Row], row: Row, task: int) -> None:
+    """Add the row after a task; tasks before it that were never the last one learnt, as in joint training, have none."""
+    nothing: Row = (None,) * len(row)
+    matrix.extend([nothing] * (task - len(matrix)))
+    matrix.append(row)
+
+
+def mean(row: Row) -> float:
+    """The mean of what was measured."""
+    measured = [value for value in row if value is not None]
+    return sum(measured) / len(measured)
+
+
+@final
+@dataclass
+class Position:
+    """How far a run is: everything before it is done."""
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+    """Steps of the epoch."""
+    done: int = 0
+    """Steps of the run."""
+
+
 class Interrupted(Exception):
     """Work was asked to stop, and is saved."""

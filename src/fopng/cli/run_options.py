@@ -1,0 +1,151 @@
+"""The options of the commands that do runs, as one dataclass, and how a command takes them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from fopng.cli.options import (
+    AgainOption,
+    BatchSizeOption,
+    DataDirOption,
+    DatasetOption,
+    Device,
+    DeviceOption,
+    Engine,
+    EngineOption,
+    EpochsOption,
+    FirstTaskRateOption,
+    JobsOption,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    PrecisionName,
+    PrecisionOption,
+    Protocol,
+    ProtocolOption,
+    ScenarioOption,
+    SeedsOption,
+    SetOption,
+    SettingsOption,
+    ThreadsOption,
+    TrackOption,
+    ValidationOption,
+)
+
+if TYPE_CHECKING:
+    from fopng.cli.work import Means
+    from fopng.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `run` and `compare` can be told, with the defaults."""
+
+    seeds: SeedsOption = "1"
+    assignments: SetOption = None
+    settings: SettingsOption = None
+    epochs: EpochsOption = None
+    batch_size: BatchSizeOption = None
+    dataset: DatasetOption = None
+    scenario: ScenarioOption = None
+    protocol: ProtocolOption = Protocol.MATCHED
+    first_task_lr: FirstTaskRateOption = None
+    model: ModelOption = None
+    validation: ValidationOption = False
+    precision: PrecisionOption = PrecisionName.FLOAT32
+    out: OutOption = Path("runs")
+    data_dir: DataDirOption = None
+    engine: EngineOption = Engine.AUTO
+    device: DeviceOption = Device.AUTO
+    threads: ThreadsOption = None
+    jobs: JobsOption = 1
+    again: AgainOption = False
+    track: TrackOption = None
+    as_json: JsonOption = False
+
+    def request(self, benchmark: str, methods: Sequence[str]) -> Request:
+        """What is asked for."""
+        from fopng.request import Request
+
+        return Request(
+            benchmark=benchmark,
+            methods=methods,
+            seeds=parse_seeds(self.seeds),
+            dataset=self.dataset,
+            scenario=self.scenario,
+            model=self.model,
+            protocol=self.protocol.value,
+            first_task_lr=self.first_task_lr,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            assignments=self.assignments or (),
+            settings_file=self.settings,
+            validation=self.validation,
+            precision=self.precision.value,
+            data_dir=self.data_dir,
+        )
+
+    def means(self) -> Means:
+        """How it is done."""
+        from fopng.cli.work import Means
+
+        return Means(
+            out=self.out,
+            data_dir=self.data_dir,
+            device=self.device,
+            threads=self.threads,
+            jobs=self.jobs,
+            again=self.again,
+            tensorboard=self.track is not None,
+            engine=self.engine,
+        )
+
+
+def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, whose last argument is `options`, the options of `RunOptions` one by one.
+
+    The command-line library reads a function's parameters; this writes them from the dataclass, so that each is said once.
+    """
+    own = [parameter for name, parameter in signature(command, eval_str=True).parameters.items() if name != "options"]
+    hints = get_type_hints(RunOptions, include_extras=True)
+    shared = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(RunOptions)
+    ]
+
+    @wraps(command)
+    def flat(**words: Any) -> None:
+        options = RunOptions(**{parameter.name: words.pop(parameter.name) for parameter in shared})
+        command(**words, options=options)
+
+    parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + shared
+    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del flat.__wrapped__
+    return flat
+
+
+def parse_seeds(written: str) -> list[int]:
+    """`5` is the seeds 0 to 4; `0,3,7` and `3,` are lists.
+
+    >>> parse_seeds("3"), parse_seeds("0,3,7"), parse_seeds("3,")
+    ([0, 1, 2], [0, 3, 7], [3])
+    """
+    try:
+        numbers = [int(part) for part in written.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or ("," not in written and numbers[0] < 1):
+        raise ValueError(
+            f"Expected a number of seeds such as 5, or a list such as 0,3,7, for --seeds, got {written!r}."
+        )
+    if "," in written:
+        return numbers
+    if numbers[0] > 10_000:
+        raise ValueError(f"Expected at most 10000 seeds, got {written}. Give a list for large ones, such as {written},")
+    return list(range(numbers[0]))
