@@ -5,6 +5,7 @@ import torch
 
 from fopng.benchmarks import Scenario
 from fopng.dropout import Dropout, DropoutKeys, dropout_key
+from fopng.replicas import Footprint, free_memory
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
 from small_runs import stream
 
@@ -63,3 +64,15 @@ def test_a_run_that_diverges_hurts_nobody(tmp_path):
     for r in (0, 2):
         assert found[r].accuracy == expected[r].accuracy
         torch.testing.assert_close(others[r], weights[r], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 8), ((3, 16, 16), 4)])
+def test_the_memory_is_not_underestimated(shape, count, tmp_path):
+    made = plans("fopng", range(count), tasks=stream(tasks=2, samples=80, shape=shape), precision="float32", epochs=1)
+    room = Footprint(made[:2], CUDA)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    side_by_side(made, tmp_path, CUDA)
+    assert torch.cuda.max_memory_allocated() - before < room.common + count * room.each
+    assert room.count(free_memory(CUDA)) > count

@@ -389,7 +389,7 @@ class TestTakenUp:
         here.shop.do(wanted)
         assert own.load().state is None
 
-    def test_a_folder_that_cannot_be_read_is_removed(self, open_shop):
+    def test_a_description_that_cannot_be_read_is_written_anew(self, open_shop):
         wanted, here = configs("sgd", 2), open_shop()
         folder = self.stopped(here, wanted, 20)
         (folder / "wave.json").write_text("{")
