@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fopng.likelihood import Labels, Score
 from fopng.persample import GradientSource, SampleGradients
-from fopng.types import Batch, regroup, sample_count, take
+from fopng.types import Batch, NotFinite, regroup, sample_count, take
 
 MEMORY_LIMIT = 256 * 2**20
 """Bytes that an estimate may hold at a time, by default."""
@@ -86,7 +86,7 @@ def _mean(source: GradientSource, total: Tensor | None, count: int) -> Tensor:
         raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
     broken = source.layout.name_nonfinite(total)
     if broken:
-        raise ValueError(f"Expected a finite Fisher, got NaN or infinity in {broken}. Has the training diverged?")
+        raise NotFinite(f"Expected a finite Fisher, got NaN or infinity in {broken}. Has the training diverged?")
     return total / count
 
 

@@ -11,7 +11,7 @@ from fopng.parameters import ParamLayout
 from fopng.pulling import SiteUnsupported, pull
 from fopng.rules import check_module, rule_for
 from fopng.taps import Site, axes_fit, axes_key, learn_axes
-from fopng.types import Batch, map_tensors, sample_count, take
+from fopng.types import Batch, NotFinite, map_tensors, sample_count, take
 
 TRIAL = 5
 """Samples of the trial batch: few, and rarely the size of another axis."""
@@ -146,7 +146,7 @@ class ProvenSites:
         scales = {name: float(e.abs().max()) for name, e in expected.items()}
         broken = [name for name, scale in scales.items() if not isfinite(scale)]
         if broken:
-            raise ValueError(
+            raise NotFinite(
                 f"Expected finite gradients, got NaN or infinity in {broken}. Has the training diverged, or the data a NaN?"
             )
         last = {names: layer.select(torch.tensor([TRIAL - 1])) for names, layer in found.layers.items()}

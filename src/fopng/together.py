@@ -55,13 +55,13 @@ class Together:
             self.left = [config for config in group if config.key not in self.done and not self._is_held(config)]
 
     def _begun(self, group: Iterable[RunConfig]) -> Iterable[list[RunConfig]]:
-        """The waves that an earlier process left; begun again from nothing when all is to be done again."""
+        """The waves that an earlier process left."""
+        if self._again:
+            return
         by_key = {config.key: config for config in group}
         taken: set[str] = set()
         for wave in WaveFolder.begun(self._shop.store, next(iter(by_key.values()))):
-            if self._again and wave.has_any(by_key.values()):
-                wave.clear()
-            elif set(wave.keys) <= set(by_key) - taken and not wave.is_over():
+            if set(wave.keys) <= set(by_key) - taken and not wave.is_over():
                 taken |= set(wave.keys)
                 yield [by_key[key] for key in wave.keys]
 
@@ -113,6 +113,8 @@ class Together:
             missing, refused = self._claim(wave, claims)
             if not missing:
                 return
+            if self._again:
+                self._forget_waves(missing)
             folder = WaveFolder.of(self._shop.store, wave)
             if refused or not folder.path.exists():
                 # A wave is taken up again as it was, with the runs that ended since; a new one is of those that are missing.
@@ -122,6 +124,12 @@ class Together:
             except (NotStackable, MemoryError, torch.OutOfMemoryError):
                 folder.clear()
                 raise
+
+    def _forget_waves(self, claimed: Sequence[RunConfig]) -> None:
+        """Waves of runs that this process holds: nobody else can be at work on them."""
+        for begun in WaveFolder.begun(self._shop.store, claimed[0]):
+            if begun.has_any(claimed):
+                begun.clear()
 
     def _claim(self, wave: Iterable[RunConfig], claims: ExitStack) -> tuple[list[RunConfig], bool]:
         """Hold the runs of a wave; gives those that are missing, and whether another process holds some."""

@@ -14,6 +14,10 @@ Predict: TypeAlias = Callable[[torch.nn.Module, Batch], tuple[Tensor, Tensor | N
 """How a model answers a batch: `predict(model, batch) -> (outputs, targets)`, a row of each a sample."""
 
 
+class NotFinite(ValueError, FloatingPointError):
+    """Numbers that ought to be finite are not: the training has diverged, or the data hold a NaN."""
+
+
 def predict_pairs(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
     """Call `model(x)` on a batch `(x, y)`: the default way a model answers."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:

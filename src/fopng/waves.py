@@ -24,7 +24,7 @@ EngineName = Literal["auto", "replicas", "single"]
 STACKED_ON_CPU = ("mlp",)
 """Models whose runs are faster side by side on a CPU too, measured with `bench/replicas.py`."""
 
-LARGEST_WAVE = {"cpu": 10, "cuda": 512}
+LARGEST_WAVE = {"cpu": 10, "cuda": 256}
 """Beyond these a larger wave is no faster, and loses more when it is interrupted."""
 
 _Item = TypeVar("_Item")
@@ -83,15 +83,9 @@ class WaveFolder:
 
     @classmethod
     def begun(cls, store: Store, config: RunConfig) -> list[WaveFolder]:
-        """The waves of runs like this one that were begun and not ended; a folder that cannot be read is removed."""
-        found = []
-        for path in sorted(_beside(store, config).glob("wave-*")):
-            keys = _read_keys(path / "wave.json")
-            if keys is None:
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                found.append(cls(path, keys))
-        return found
+        """The waves of this benchmark and method that were begun and not ended, as far as they can be read."""
+        paths = sorted(_beside(store, config).glob("wave-*"))
+        return [cls(path, keys) for path in paths if (keys := _read_keys(path / "wave.json")) is not None]
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -38,10 +38,12 @@ class _Position:
         self.task = 0
         self.done = 0
         self.average: float | None = None
+        self._to_repeat = 0
 
     def take(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self.number += event.runs
+            self.number += event.runs - self._to_repeat
+            self._to_repeat = 0
             self.run, self.done, self.task, self.average = event, event.done, 0, None
         elif isinstance(event, TaskStarted):
             self.task = event.task
@@ -51,7 +53,7 @@ class _Position:
             self.average = event.average
         elif isinstance(event, RunEnded) and event.outcome == "failed":
             # What could not be done side by side comes again, in smaller company.
-            self.number -= self.run.runs
+            self._to_repeat = self.run.runs
 
     @property
     def fraction(self) -> float:

@@ -135,10 +135,11 @@ class _Wave:
             self.runs.rate if rate is None else rate,
             self.runs.alive,
         )
-        while self.position["epoch"] < self.plans[0].epochs and self.runs.bury(samples, task):
+        while self.position["epoch"] < self.plans[0].epochs and self.runs.bury():
             self._learn_epoch(number, task, samples, at_hand, stepper)
             self.position |= {"epoch": self.position["epoch"] + 1, "step": 0}
-        if self.runs.bury(samples, task):
+        estimates = self.method.memory is not None or self.method.needs_parameters
+        if self.runs.prove(samples, task) if estimates else self.runs.bury():
             with torch.no_grad(), self.watch.phase("end of task"):
                 self.method.end_task(at_hand)
         self.runs.note_nonfinite()
@@ -154,6 +155,8 @@ class _Wave:
         stages, epoch = self.stages[number], self.position["epoch"]
         self._tell_going(EpochStarted(task, epoch))
         if self.position["step"] == 0 and stepper.method is not None:
+            if self.method.needs_fisher and not self.runs.prove(samples, task):
+                return
             with torch.no_grad(), self.watch.phase("refresh"):
                 self.method.refresh(at_hand)
         orders = torch.stack([stage.order(epoch, task) for stage in stages]).to(self.device)

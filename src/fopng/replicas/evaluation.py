@@ -25,12 +25,13 @@ class StackedTests:
     Args:
         model: the weights.
         streams: the tasks, one stream a run.
-        sample_bytes: what the activations of one sample of one run take.
+        sample_bytes: what an estimate on one sample of one run takes.
     """
 
     def __init__(self, model: StackedModel, streams: Sequence[TaskStream], sample_bytes: int) -> None:
         self._model, self._streams = model, streams
-        self._size = max(1, min(WHOLE_BATCH, MEMORY_LIMIT // (sample_bytes * model.count)))
+        # Answers alone hold about a quarter of what answers and gradients hold.
+        self._size = max(1, min(WHOLE_BATCH, 4 * MEMORY_LIMIT // (sample_bytes * model.count)))
         self._held: dict[tuple[Part, int], StackedSamples] = {}
 
     def rows(self, tasks: Iterable[int], part: Part) -> list[Row]:

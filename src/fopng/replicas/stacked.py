@@ -14,6 +14,7 @@ from fopng.train.loop import predict_task
 from fopng.train.plan import Plan
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
+from fopng.types import NotFinite
 
 TRIAL = 2
 """Samples that the stacked model is tried on before anything starts."""
@@ -75,19 +76,21 @@ class StackedRuns:
         first = self.plans[0].label
         return first if self.count == 1 else f"{first} and {self.count - 1} more"
 
-    def bury(self, samples: StackedSamples | None = None, task: int = 0) -> bool:
-        """Give runs that have diverged the weights of one that has not, so that nothing they compute can hurt; say if any go on.
+    def prove(self, samples: StackedSamples, task: int) -> bool:
+        """Have the model's gradients for a task proven before they are used, by a run whose numbers allow it; say if any go on."""
+        while self.bury():
+            few = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))
+            try:
+                self.source.bytes_per_sample((*few, task), self.model.theta)
+            except NotFinite:
+                # The proof is the first run's: alone, it would have ended here.
+                self.alive[0] = False
+            else:
+                return True
+        return False
 
-        Args:
-            samples: what comes next; a run whose answers to a few of them are not finite has diverged too.
-            task: of which task they are.
-        """
-        if samples is not None:
-            x = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))[0]
-            training = self.model.template.training
-            self.model.template.eval()
-            self.alive.logical_and_(self.model.logits(x, task).isfinite().flatten(1).all(-1))
-            self.model.template.train(training)
+    def bury(self) -> bool:
+        """Give runs that have diverged the weights of one that has not, so that nothing they compute can hurt; say if any go on."""
         going = self.alive.nonzero().flatten().tolist()
         if going and len(going) < self.count:
             self.model.theta[~self.alive] = self.model.theta[going[0]].clone()

@@ -180,9 +180,14 @@ class _Run:
 
     def _loss(self, x: Tensor, y: Tensor, head: int) -> Tensor:
         # An ordinary module draws from the global generator; ours draw what many runs side by side can draw too.
-        key = self.dropout_keys(torch.tensor(self.position.done, device=self.device))[0] if self.has_dropout else None
+        key = self._dropout_key() if self.has_dropout else None
         with dropout_key(key), self.plan.precision.passes(self.device):
             return cross_entropy(self.model(x, task=head), y)
+
+    def _dropout_key(self) -> Tensor:
+        # filled, not copied, which would wait for the device
+        step = torch.full((), self.position.done, dtype=torch.int64, device=self.device)
+        return self.dropout_keys(step)[0]
 
     def _tell_step(self, task: int, epoch: int, loss: Tensor) -> None:
         def measure() -> dict[str, float]:

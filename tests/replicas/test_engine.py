@@ -1,0 +1,249 @@
+"""Side by side a run has the numbers that it has alone."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import relu
+
+from fopng.benchmarks import Scenario, Task, TaskStream
+from fopng.checkpoint import Checkpoint, CheckpointError
+from fopng.methods.catalog import METHODS
+from fopng.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
+from fopng.replicas import NotStackable, train_replicas
+from fopng.request import defaults_of
+from fopng.train import Interrupted
+from replicas.pairs import ONE_BY_ONE, assert_same_runs, one_by_one, plans, side_by_side
+from small_runs import CPU, SETTINGS, numbers, plan, same, stream
+
+every_method = pytest.mark.parametrize("method", ONE_BY_ONE)
+
+
+@every_method
+@pytest.mark.parametrize("count", [1, 4])
+def test_equals_the_drop_in_optimizer(method, count, tmp_path):
+    assert_same_runs(plans(method, range(count)), tmp_path)
+
+
+@every_method
+def test_separate_heads(method, tmp_path):
+    assert_same_runs(plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3)), tmp_path)
+
+
+@every_method
+def test_the_method_learns_the_first_task_itself(method, tmp_path):
+    assert_same_runs(plans(method, range(2), first_task_lr=None), tmp_path)
+
+
+def test_tasks_of_their_own(tmp_path):
+    """Each run draws its own tasks from its seed, as permutations are, and holds some samples back."""
+    made = [plans("fopng", [seed], tasks=stream(tasks=2, seed=seed, validation=True))[0] for seed in range(3)]
+    assert_same_runs(made, tmp_path)
+
+
+NUMERIC = [
+    ("fopng", {"lr": [0.05, 0.01, 0.002]}),
+    ("fopng", {"damping": [1e-3, 1e-2, 1e-1]}),
+    ("fopng", {"gram_damping": [1e-3, 1e-2, 1e-1]}),
+    ("fopng", {"projection": ["orthogonal"] * 3, "gram_damping": [1e-6, 1e-3, 1e-1]}),
+    ("fopng", {"fisher_weight": [0.1, 0.5, 0.9]}),
+    ("fopng-prefisher", {"momentum": [0.0, 0.5, 0.9], "damping": [1e-3, 1e-2, 1e-1]}),
+    ("natural-ogd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
+    ("ong", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
+    ("ogd", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
+    ("ewc", {"strength": [0.0, 10.0, 1000.0], "lr": [0.05, 0.01, 0.002]}),
+    ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
+    ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
+]
+
+
+@pytest.mark.parametrize(("method", "values"), NUMERIC, ids=lambda x: x if isinstance(x, str) else "-".join(x))
+def test_numeric_settings_of_their_own(method, values, tmp_path):
+    settings = [dict(zip(values, own, strict=True)) for own in zip(*values.values(), strict=True)]
+    assert_same_runs(plans(method, [0, 0, 1], settings=settings), tmp_path)
+
+
+def test_the_printed_protocol_with_rates_of_their_own(tmp_path):
+    rates = [0.05, 0.01]
+    made = [plans("fopng", [0], settings=[{"lr": rate}], first_task_lr=rate)[0] for rate in rates]
+    assert_same_runs(made, tmp_path)
+
+
+@every_method
+def test_every_number_of_a_method_can_differ(method):
+    """What is typed as a number stands side by side, or a sweep over it would run one by one without need."""
+    for name, default in defaults_of(METHODS[method]).items():
+        if not isinstance(default, float):
+            continue
+        settings = [{name: default * share + 1e-3} for share in (0.5, 0.9)]
+        train_replicas(plans(method, [0, 0], settings=settings, epochs=1, tasks=stream(tasks=1)), device=CPU)
+
+
+@pytest.mark.parametrize("labels", ["observed", "sampled", "expected"])
+def test_labels_are_drawn_by_each_run_alone(labels, tmp_path):
+    settings = [{"labels": labels, "fisher_samples": samples} for samples in [20] * 3]
+    assert_same_runs(plans("fopng", range(3), settings=settings), tmp_path)
+
+
+def test_the_convnet_with_dropout(tmp_path):
+    """Single precision: within the rounding that a few dozen steps gather."""
+    tasks = stream(Scenario.TASK, tasks=2, samples=20, shape=(3, 4, 4))
+    made = plans("fopng", range(3), tasks=tasks, precision="float32", epochs=1)
+    assert_same_runs(made, tmp_path, rtol=2e-3, atol=2e-5)
+
+
+def test_what_stands_beside_a_run_does_not_change_it(tmp_path):
+    made = plans("fopng", range(4), precision="float32")
+    _, whole = side_by_side(made, tmp_path)
+    for part in ([0, 1], [2, 3], [1, 3, 0]):
+        _, found = side_by_side([made[r] for r in part], tmp_path)
+        torch.testing.assert_close(found, whole[part], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_other_precisions(precision, tmp_path):
+    """On a CPU tf32 is float32; bfloat16 rounds the passes of both engines alike."""
+    tolerance = {"tf32": {"rtol": 1e-4, "atol": 1e-6}, "bfloat16": {"rtol": 5e-2, "atol": 5e-2}}[precision]
+    made = plans("fopng", range(2), precision=precision, epochs=1)
+    (_, together), (_, alone) = side_by_side(made, tmp_path), one_by_one(made, tmp_path)
+    torch.testing.assert_close(together, alone, **tolerance)
+
+
+class Mixed(nn.Module):
+    """A user's model: its own layers, its own way through them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 6), nn.Linear(6, 2)
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x, task=None):
+        return self.second(torch.tanh(self.first(x.flatten(1))) * self.scale)
+
+
+class Drawing(Mixed):
+    def forward(self, x, task=None):
+        return self.second(nn.functional.dropout(self.first(x.flatten(1)), 0.5, self.training))
+
+
+class Branching(Mixed):
+    def forward(self, x, task=None):
+        x = self.first(x.flatten(1))
+        return self.second(relu(x) if bool(x.sum() > 0) else x)
+
+
+class Normed(Mixed):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+
+
+def seeded(model):
+    def make(seed):
+        torch.manual_seed(seed)
+        return model()
+
+    return make
+
+
+class TestOwnModel:
+    def test_equals_single_runs(self, tmp_path):
+        assert_same_runs(plans("fopng", range(2), make_model=seeded(Mixed)), tmp_path)
+
+    @pytest.mark.parametrize(
+        ("model", "words"), [(Drawing, "random"), (Branching, "cannot be asked"), (Normed, "buffers")]
+    )
+    def test_one_that_cannot_stand_side_by_side_is_refused(self, model, words):
+        with pytest.raises(NotStackable, match=words):
+            train_replicas(plans("sgd", range(2), make_model=seeded(model)), device=CPU)
+
+
+class TestRefusals:
+    def test_joint_training(self):
+        with pytest.raises(NotStackable, match="joint"):
+            train_replicas([plan("joint"), plan("joint", seed=1)], device=CPU)
+
+    def test_settings_that_decide_a_size(self):
+        settings = [{"gradients_per_task": count} for count in (3, 5)]
+        with pytest.raises(NotStackable, match="gradients_per_task"):
+            train_replicas(plans("fopng", range(2), settings=settings), device=CPU)
+
+    @pytest.mark.parametrize("change", [{"epochs": 1}, {"batch_size": 4}, {"first_task_lr": None}])
+    def test_runs_of_different_lengths(self, change):
+        with pytest.raises(NotStackable, match="side by side"):
+            train_replicas([*plans("sgd", [0]), *plans("sgd", [1], **change)], device=CPU)
+
+    def test_tasks_of_different_sizes(self):
+        made = [plans("sgd", [0], tasks=stream(tasks=2, samples=count))[0] for count in (20, 25)]
+        with pytest.raises(NotStackable, match="one size"):
+            train_replicas(made, device=CPU)
+
+    def test_a_dataset_that_may_draw(self):
+        x, y = torch.randn(20, 1, 4, 4), torch.arange(20) % 2
+        pairs = torch.utils.data.TensorDataset(x, y)
+        tasks = TaskStream.of("own", [Task.of("a", train=pairs, test=(x.numpy(), y.numpy()))], Scenario.DOMAIN)
+        with pytest.raises(NotStackable, match="at random"):
+            train_replicas(plans("sgd", range(2), tasks=tasks), device=CPU)
+
+
+class Notebook:
+    def __init__(self):
+        self.events = []
+
+    def observe(self, event):
+        self.events.append(event)
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class TestTelling:
+    def test_all_and_each(self):
+        made, everybody, own = plans("fopng", range(3)), Notebook(), [Notebook() for _ in range(3)]
+        outcomes = train_replicas(made, device=CPU, observers=[everybody], own_observers=[[each] for each in own])
+        [started] = everybody.of(RunStarted)
+        assert (started.runs, started.done) == (3, 0)
+        assert everybody.of(StepDone)[-1].step == started.steps
+        assert "loss" in everybody.of(StepDone)[0].measure()
+        for notebook, outcome in zip(own, outcomes, strict=True):
+            assert [event.runs for event in notebook.of(RunStarted)] == [1]
+            assert [event.task for event in notebook.of(TaskStarted)] == [0, 1]
+            assert len(notebook.of(TaskEnded)) == 2
+            assert [event.accuracies for event in notebook.of(Evaluated)] == outcome.accuracy
+            assert [event.outcome for event in notebook.of(RunEnded)] == ["finished"]
+        assert everybody.of(Evaluated)[-1].average == pytest.approx(
+            sum(sum(outcome.accuracy[-1]) / 2 for outcome in outcomes) / 3
+        )
+
+    def test_costs_are_shared(self):
+        outcomes = train_replicas(plans("ogd", range(2)), device=CPU)
+        assert outcomes[0].seconds_by_phase == outcomes[1].seconds_by_phase
+        assert outcomes[0].seconds_by_phase["train"] > 0
+        assert outcomes[0].peak_memory_bytes > 0
+
+
+class TestResume:
+    @pytest.mark.parametrize("method", ["fopng", "fopng-prefisher", "adam", "ewc"])
+    @pytest.mark.parametrize("steps", [3, 12, 25])
+    def test_stopped_anywhere_it_ends_with_the_same_bits(self, method, steps, tmp_path):
+        made, whole, cut = plans(method, range(2), precision="float32"), tmp_path / "whole", tmp_path / "cut"
+        for folder in (whole, cut):
+            folder.mkdir()
+        expected = train_replicas(made, device=CPU, checkpoint=Checkpoint(whole))
+        asked = iter(range(10**6))
+        with pytest.raises(Interrupted):
+            train_replicas(
+                made, device=CPU, checkpoint=Checkpoint(cut), should_stop=lambda: next(asked) >= steps, save_seconds=0
+            )
+        found = train_replicas(made, device=CPU, checkpoint=Checkpoint(cut))
+        assert [numbers(outcome) for outcome in found] == [numbers(outcome) for outcome in expected]
+        first, second = (Checkpoint(folder).load().state for folder in (whole, cut))
+        assert same(first["runs"], second["runs"])
+
+    def test_a_checkpoint_of_other_runs_is_refused(self, tmp_path):
+        train_replicas(plans("fopng", range(2)), device=CPU, checkpoint=Checkpoint(tmp_path))
+        with pytest.raises(CheckpointError, match="Start over with --again"):
+            train_replicas(plans("fopng", range(3)), device=CPU, checkpoint=Checkpoint(tmp_path))
+
+
+def test_every_method_has_settings_here():
+    assert set(ONE_BY_ONE) <= set(SETTINGS)

@@ -1,0 +1,78 @@
+"""On a CUDA device: captured steps, plain steps and single runs give the same numbers."""
+
+import pytest
+import torch
+
+from fopng.benchmarks import Scenario
+from fopng.dropout import Dropout, DropoutKeys, dropout_key
+from fopng.replicas import Footprint, free_memory
+from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
+from small_runs import stream
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize("method", ONE_BY_ONE)
+def test_captured_or_not(method, tmp_path):
+    made = plans(method, range(3), tasks=stream(Scenario.TASK, tasks=2, samples=80))
+    (first, plain), (second, captured) = (
+        side_by_side(made, tmp_path, CUDA, capture=capture) for capture in (False, True)
+    )
+    torch.testing.assert_close(captured, plain, rtol=1e-9, atol=1e-11)
+    assert [outcome.accuracy for outcome in first] == [outcome.accuracy for outcome in second]
+
+
+@pytest.mark.parametrize("method", ONE_BY_ONE)
+def test_equals_single_runs(method, tmp_path):
+    assert_same_runs(plans(method, range(3), tasks=stream(tasks=2, samples=80)), tmp_path, device=CUDA)
+
+
+def test_the_convnet_with_dropout(tmp_path):
+    tasks = stream(Scenario.TASK, tasks=2, samples=80, shape=(3, 8, 8))
+    made = plans("fopng", range(3), tasks=tasks, epochs=1)
+    assert_same_runs(made, tmp_path, rtol=1e-7, atol=1e-9, device=CUDA)
+
+
+def test_masks_are_those_of_the_processor():
+    x, step = torch.randn(3, 6, 40), torch.tensor(11)
+    layer = Dropout(0.5, 1)
+
+    def masks(device):
+        keys = DropoutKeys([5, 6, 7], device)(step.to(device))
+
+        def ask(key, own):
+            with dropout_key(key):
+                return layer(own)
+
+        return torch.func.vmap(ask, randomness="error")(keys, x.to(device)).cpu()
+
+    assert torch.equal(masks(CUDA), masks(torch.device("cpu")))
+
+
+def test_a_run_that_diverges_hurts_nobody(tmp_path):
+    tasks = stream(tasks=2, samples=80)
+    well, ill = (
+        plans("fopng", range(3), tasks=tasks, settings=[{"lr": rate} for rate in rates], precision="float32")
+        for rates in ([0.05, 0.02, 0.01], [0.05, 1e30, 0.01])
+    )
+    (expected, weights), (found, others) = side_by_side(well, tmp_path, CUDA), side_by_side(ill, tmp_path, CUDA)
+    assert found[1].status == "diverged"
+    for r in (0, 2):
+        assert found[r].accuracy == expected[r].accuracy
+        torch.testing.assert_close(others[r], weights[r], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 8), ((3, 16, 16), 4)])
+def test_the_memory_is_not_underestimated(shape, count, tmp_path):
+    made = plans("fopng", range(count), tasks=stream(tasks=2, samples=80, shape=shape), precision="float32", epochs=1)
+    room = Footprint(made[:2], CUDA)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    side_by_side(made, tmp_path, CUDA)
+    assert torch.cuda.max_memory_allocated() - before < room.common + count * room.each
+    assert room.count(free_memory(CUDA)) > count
