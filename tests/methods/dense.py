@@ -68,7 +68,8 @@ class Dense:
             return exact_fisher(*class_gradients(self.model, (x, y, *rest), len(x), self.ask)).diagonal()
         if self.labels == "sampled":
             p = self.ask(self.model, (x, y, *rest))[0].detach().float().softmax(-1)
-            y = torch.multinomial(p, 1, generator=self.generator).squeeze(-1)
+            u = torch.rand(len(p), generator=self.generator)
+            y = torch.tensor([int((row.cumsum(0) < draw).sum()) for row, draw in zip(p, u, strict=True)])
         return diagonal_fisher(sample_gradients(self.model, (x, y, *rest), len(x), log_likelihood, self.ask))
 
     def refresh(self, batch) -> None:
