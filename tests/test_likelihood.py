@@ -91,3 +91,24 @@ def test_targets_that_do_not_fit(likelihood, targets, message):
 def test_an_unknown_kind_is_named(targets):
     with pytest.raises(ValueError, match="got 'loss'"):
         one(Categorical(), "loss", torch.zeros(2, 3), targets)
+
+
+def test_sampled_classes_do_not_depend_on_how_the_samples_are_cut():
+    outputs = torch.randn(10, 4)
+    whole, parts = (torch.Generator().manual_seed(1) for _ in range(2))
+    cut = [Categorical().sample(piece, parts) for piece in outputs.split([3, 6, 1])]
+    assert torch.equal(Categorical().sample(outputs, whole), torch.cat(cut))
+
+
+def test_each_replica_draws_from_a_generator_of_its_own():
+    outputs = torch.randn(3, 5, 4)
+    together = next(signals(Categorical(), "sampled", outputs, None, axes=2, generator=generators(3)))
+    alone = [
+        next(signals(Categorical(), "sampled", own, None, axes=1, generator=generator))
+        for own, generator in zip(outputs, generators(3), strict=True)
+    ]
+    assert torch.equal(together, torch.stack(alone))
+
+
+def generators(count):
+    return [torch.Generator().manual_seed(seed) for seed in range(count)]

@@ -85,7 +85,8 @@ class Workshop:
             done |= together.done
             held += together.held
             alone += together.left
-        for config in sorted(alone, key=configs.index):
+        place = {config.key: number for number, config in enumerate(configs)}
+        for config in sorted(alone, key=lambda config: place[config.key]):
             try:
                 done[config.key] = self.do_one(config, again=again)
             except HeldError as error:

@@ -68,7 +68,8 @@ class Together:
     def _cut(self, configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
         """What is to be done, in waves that fit on the device."""
         missing = configs if self._again else self._shop.unfinished(configs)
-        self.left += [config for config in configs if config not in missing]
+        open_ = {config.key for config in missing}
+        self.left += [config for config in configs if config.key not in open_]
         return cut(missing, self._most(missing))
 
     def _most(self, configs: Sequence[RunConfig]) -> int:

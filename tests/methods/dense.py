@@ -69,7 +69,7 @@ class Dense:
         if self.labels == "sampled":
             p = self.ask(self.model, (x, y, *rest))[0].detach().float().softmax(-1)
             u = torch.rand(len(p), generator=self.generator)
-            y = torch.stack([torch.searchsorted(row.cumsum(0), one) for row, one in zip(p, u, strict=True)])
+            y = torch.tensor([int((row.cumsum(0) < draw).sum()) for row, draw in zip(p, u, strict=True)])
         return diagonal_fisher(sample_gradients(self.model, (x, y, *rest), len(x), log_likelihood, self.ask))
 
     def refresh(self, batch) -> None:

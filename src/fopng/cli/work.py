@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import cores, find_device, threads_used
+from fopng.cli.machine import find_device, threads_used
 from fopng.cli.options import Device, Engine
 from fopng.cli.stopping import Stopped, StopSignals
 
@@ -76,9 +76,7 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     )
     runs = len(configs) if means.again else len(workshop.unfinished(configs))
     watched = workshop.watched_by(progress(console, runs=runs))
-    together = any(len(group) > 1 for group in workshop.groups(configs, again=means.again))
-    # The steps of several runs are large enough for all cores.
-    with threads_used(means.threads or (cores() if together else None), configs[0].model):
+    with threads_used(means.threads, configs[0].model):
         return watched.do(configs, again=means.again)
 
 

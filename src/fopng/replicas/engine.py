@@ -27,7 +27,7 @@ from fopng.replicas.steps import Stepper
 from fopng.replicas.task import ReplicaTask
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.train.loop import SAVE_SECONDS, Ending, diagnosed_every
-from fopng.train.plan import Interrupted, Outcome, Plan, Row
+from fopng.train.plan import Interrupted, Outcome, Plan, Row, mean
 
 
 def train_replicas(
@@ -205,10 +205,10 @@ class _Wave:
         for r in self._going():
             outcome = self.outcomes[r]
             outcome.accuracy.append(rows[r])
-            self.own_audiences[r].tell(Evaluated(last, "test", rows[r], _mean(rows[r])))
+            self.own_audiences[r].tell(Evaluated(last, "test", rows[r], mean(rows[r])))
             if held_out is not None and outcome.validation_accuracy is not None:
                 outcome.validation_accuracy.append(held_out[r])
-                self.own_audiences[r].tell(Evaluated(last, "validation", held_out[r], _mean(held_out[r])))
+                self.own_audiences[r].tell(Evaluated(last, "validation", held_out[r], mean(held_out[r])))
             if ahead is not None:
                 outcome.accuracy_before[last + 1] = ahead[r][last + 1]
         self._tell_average(last, [rows[r] for r in self._going()])
@@ -252,8 +252,8 @@ class _Wave:
     def _tell_average(self, task: int, rows: Sequence[Row]) -> None:
         if rows:
             columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
-            mean = tuple(sum(column) / len(column) if column else None for column in columns)
-            self.audience.tell(Evaluated(task, "test", mean, _mean(mean)))
+            row = tuple(sum(column) / len(column) if column else None for column in columns)
+            self.audience.tell(Evaluated(task, "test", row, mean(row)))
 
     def _tell_ended(self, how: Ending) -> None:
         seconds = time.monotonic() - self.started
@@ -304,8 +304,3 @@ class _Wave:
                 f"Expected the checkpoint of these runs, got one that does not fit ({error}). Start over with --again."
             ) from error
         self.ended = {r for r, outcome in enumerate(self.outcomes) if outcome.status == "diverged"}
-
-
-def _mean(row: Row) -> float:
-    measured = [value for value in row if value is not None]
-    return sum(measured) / len(measured)
