@@ -36,7 +36,11 @@ demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, an
 	$(BIN)/fopng demo
 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
+	$(BIN)/python bench/core.py
+	$(BIN)/python bench/step.py
+	$(BIN)/python bench/data.py
 	$(BIN)/python bench/loop.py
+	$(BIN)/python bench/replicas.py cpu
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .
