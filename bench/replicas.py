@@ -82,7 +82,7 @@ def prepare(
     _, shape, classes = make_model(kind, 0)
     optimizers = [METHODS[method](model, directions) for model in models]
     stacked, mathematics = (
-        StackedModel(models, optimizers[0].layout),
+        StackedModel(models, optimizers[0].layout, range(replicas)),
         stack_methods([o.method for o in optimizers], device),
     )
     mathematics.attach(optimizers[0].layout)
