@@ -13,6 +13,7 @@ from torch import Tensor
 from fopng.basis import Basis, MixedBasis, ScaledBasis
 from fopng.factors import DenseGradients, LayerGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
+from fopng.types import NotFinite
 
 __all__ = ["Basis", "GradientMemory", "MemoryFull", "MixedBasis", "ScaledBasis"]
 
@@ -136,7 +137,7 @@ class GradientMemory(Basis):
                 if not all(bool(t.isfinite().all()) for t in layer.tensors().values()):
                     wrong += names
         if wrong:
-            raise ValueError(
+            raise NotFinite(
                 f"Expected finite gradients to store, got NaN or infinity in {sorted(set(wrong))}. Has the training diverged?"
             )
 
