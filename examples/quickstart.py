@@ -16,8 +16,7 @@ EPOCHS = 5
 def make_tasks():
     """Real 8 x 8 digits: upright in the first task, turned by 90 degrees in the second."""
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32) / 16
-    labels = torch.tensor(digits.target)
+    images, labels = torch.tensor(digits.images, dtype=torch.float32) / 16, torch.tensor(digits.target)
     for turns in (0, 1):
         pixels = torch.rot90(images, turns, dims=(1, 2)).flatten(1)
         yield (pixels[:1400], labels[:1400]), (pixels[1400:], labels[1400:])
