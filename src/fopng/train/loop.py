@@ -312,9 +312,9 @@ class _Run:
 
 
 def predict_task(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Answer a batch (x, y, task) with the head of its task."""
+    """Answer a batch (x, y, task) with the head of its task: a number, or a tensor of the same number for each sample."""
     x, y, task = batch
-    return model(x, task=task), y
+    return model(x, task=int(task[0]) if isinstance(task, Tensor) else task), y
 
 
 def plain_arithmetic() -> AbstractContextManager[None]:

@@ -55,7 +55,10 @@ class Stage:
             yield task, x.to(self.dtype), y
 
     def whole(self) -> Iterable[Batch]:
-        """Every sample once, in batches (x, y, task) that can be walked again."""
+        """Every sample once, in batches (x, y, task) that can be walked again.
+
+        The task is a tensor, the same number for each sample, where there is but one: then small batches can be joined.
+        """
         return _Whole(self)
 
     def _turns(self, epoch: int) -> list[int]:
@@ -91,7 +94,7 @@ class _Whole:
         stage = self._stage
         for task in stage.tasks:
             for x, y in whole_split(stage.stream[task].train, stage.seeds, stage.device):
-                yield x.to(stage.dtype), y, task
+                yield x.to(stage.dtype), y, torch.full((len(y),), task) if len(stage.tasks) == 1 else task
 
 
 def whole_split(split: Split, seeds: Seeds, device: torch.device) -> Batches:
