@@ -140,7 +140,7 @@ class TestRun:
         assert list(tmp_path.rglob("tensorboard/events*"))
 
     def test_ones_own_stream_and_model(self, fopng, tmp_path):
-        (tmp_path / "mine.py").write_text(
+        (tmp_path / "mine_to_run.py").write_text(
             "import torch\n"
             "from fopng.benchmarks import Scenario, Task, TaskStream\n"
             "def stream(seed, validation):\n"
