@@ -154,7 +154,9 @@ class TestRun:
             "    def forward(self, x, task):\n"
             "        return self.heads[task](x)\n"
         )
-        code, out, err = fopng("run", "mine:stream", "fopng", "--model", "mine:Model", "--epochs", "1", "--json")
+        code, out, err = fopng(
+            "run", "mine_to_run:stream", "fopng", "--model", "mine_to_run:Model", "--epochs", "1", "--json"
+        )
         assert code == 0, err
         assert json.loads(out)[0]["scenario"] == "task"
 
