@@ -80,10 +80,15 @@ class Method(ABC):
 
     Args:
         momentum: how much of the running sum of gradients is kept each step; 0 for none.
+
+    Attributes:
+        vectors: state that speaks of the parameters, `[..., p]`, and grows with them.
+        matrices: state of any other shape, `[..., *]` (the factors of a layer), named by the method.
     """
 
     momentum: float | Tensor
     vectors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    matrices: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     memory: GradientMemory | None = field(default=None, init=False, repr=False)
     active: frozenset[str] | None = field(default=None, init=False, repr=False)
     layout: ParamLayout = field(init=False, repr=False)
@@ -173,7 +178,8 @@ class Method(ABC):
 
     def move(self, like: Tensor) -> None:
         """Bring the state to the device and precision of `like`, if it is not there."""
-        held = [*self.vectors.values(), *([self.memory.like] if self.memory is not None and self.memory.count else [])]
+        stored = [self.memory.like] if self.memory is not None and self.memory.count else []
+        held = [*self.vectors.values(), *self.matrices.values(), *stored]
         if any((tensor.device, tensor.dtype) != (like.device, like.dtype) for tensor in held):
             self.load_state_dict(self.state_dict(), self.layout, like)
 
@@ -189,13 +195,13 @@ class Method(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the method's state."""
-        held = sum(v.numel() * v.element_size() for v in self.vectors.values())
+        held = sum(t.numel() * t.element_size() for t in (*self.vectors.values(), *self.matrices.values()))
         return held + (0 if self.memory is None else self.memory.nbytes)
 
     def state_dict(self) -> dict[str, Any]:
         """The state, as tensors."""
         memory = None if self.memory is None else self.memory.state_dict()
-        return {"vectors": dict(self.vectors), "memory": memory}
+        return {"vectors": dict(self.vectors), "matrices": dict(self.matrices), "memory": memory}
 
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
         """Take a state over, onto the device and precision of `like`.
@@ -208,6 +214,7 @@ class Method(ABC):
         current = self.layout
         self.layout = layout
         self.vectors = {name: value.to(like) for name, value in state["vectors"].items()}
+        self.matrices = {name: value.to(like) for name, value in state["matrices"].items()}
         if self.memory is not None and state["memory"] is not None:
             self.memory = GradientMemory(layout, capacity=self.memory.capacity)
             tensors = {k: t.to(like) if t.is_floating_point() else t for k, t in state["memory"].items()}

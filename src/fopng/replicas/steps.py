@@ -50,20 +50,14 @@ class Stepper:
             v = self.lr * g
         else:
             self.method.set_active(named.keys())
-            held = dict(self.method.vectors)
+            held = [(own, dict(own)) for own in (self.method.vectors, self.method.matrices)]
             theta = self.model.theta if self.method.needs_parameters else None
             g = self.method.accumulate(self.method.gradient(g, theta))
             v = self.method.update(g, lr=self.lr, theta=theta)
-            self._keep_in_place(held)
+            for own, before in held:
+                _keep_in_place(own, before)
         self.model.theta.sub_(torch.where(self.alive.unsqueeze(-1), v, 0.0))
         self.g = g
-
-    def _keep_in_place(self, held: dict[str, Tensor]) -> None:
-        """Write what changed of the method's state where it was, so that a graph finds it there again."""
-        assert self.method is not None
-        for name, place in held.items():
-            if self.method.vectors[name] is not place:
-                self.method.vectors[name] = place.copy_(self.method.vectors[name])
 
     def walk(
         self,
@@ -115,3 +109,10 @@ class Stepper:
         with torch.cuda.graph(graph):
             advance()
         return graph
+
+
+def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor]) -> None:
+    """Write what changed of a method's state where it was, so that a graph finds it there again."""
+    for name, place in before.items():
+        if state[name] is not place:
+            state[name] = place.copy_(state[name])

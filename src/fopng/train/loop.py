@@ -253,7 +253,8 @@ class _Run:
         try:
             yield
         except ValueError as error:
-            held = [*self.model.parameters(), *self.optimizer.method.vectors.values()]
+            method = self.optimizer.method
+            held = [*self.model.parameters(), *method.vectors.values(), *method.matrices.values()]
             if all(bool(tensor.isfinite().all()) for tensor in held):
                 raise
             raise FloatingPointError(str(error)) from error
