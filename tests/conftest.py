@@ -1,11 +1,16 @@
 """For every test: one thread, the same numbers every time, and no deadline, which on a busy machine fails what is right."""
 
+import os
+
 import hypothesis
 import pytest
 import torch
 
 from isolation import session_cache, shared_cache  # noqa: F401
 
+if not torch.cuda.is_available():
+    # before anything imports Triton: its kernels are then run by its interpreter
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 hypothesis.settings.register_profile("fopng", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("fopng")
 torch.set_num_threads(1)

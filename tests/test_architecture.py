@@ -15,7 +15,7 @@ import fopng
 ROOT = Path(fopng.__file__).parent
 
 LAYERS = {
-    "words": ["types", "parameters", "atomic", "locks", "state", "randomness"],
+    "words": ["types", "parameters", "atomic", "locks", "state", "randomness", "kernels"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": ["basis", "memory", "metric", "fisher", "projection"],
     "methods": ["methods"],

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
+
+from fopng.kernels import usable
 
 _BITS = 0xFFFFFFFF
 _key: ContextVar[Tensor | None] = ContextVar("dropout_key", default=None)
@@ -70,6 +72,8 @@ class Dropout(nn.Module):
             return x
         if key is None:
             return dropout(x, self.share, training=True)
+        if usable(x):
+            return _Fused.apply(x, key, self.share, self.place)  # type: ignore[no-any-return, no-untyped-call]
         position = torch.arange(x.numel(), device=x.device).reshape(x.shape)
         kept = _scrambled(position ^ _scrambled(key + self.place)) >= int(self.share * 2**32)
         return torch.where(kept, x / (1 - self.share), 0.0)
@@ -77,6 +81,54 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """The share and the place."""
         return f"{self.share}, place={self.place}"
+
+
+@final
+class _Fused(torch.autograd.Function):
+    """The same in one kernel, of one run or, under `vmap`, of all."""
+
+    @staticmethod
+    def forward(x: Tensor, key: Tensor, share: float, place: int) -> Tensor:
+        from fopng.kernels.dropout import dropped
+
+        return dropped(x.unsqueeze(0), key.unsqueeze(0), share, place).squeeze(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.numbers = inputs[2:]
+
+    @staticmethod
+    def backward(ctx: Any, back: Tensor) -> tuple[Tensor, None, None, None]:
+        return _Fused.apply(back, *ctx.saved_tensors, *ctx.numbers), None, None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, key: Tensor, share: float, place: int
+    ) -> tuple[Tensor, int]:
+        """All replicas at once."""
+        stacked = x.movedim(in_dims[0], 0) if in_dims[0] is not None else x.expand(info.batch_size, *x.shape)
+        keys = key if in_dims[1] is not None else key.expand(info.batch_size)
+        return _Stacked.apply(stacked, keys.contiguous(), share, place), 0  # type: ignore[no-untyped-call]
+
+
+@final
+class _Stacked(torch.autograd.Function):
+    """`x [R, ...]`, `keys [R]`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keys: Tensor, share: float, place: int) -> Tensor:
+        from fopng.kernels.dropout import dropped
+
+        ctx.save_for_backward(keys)
+        ctx.numbers = share, place
+        return dropped(x, keys, share, place)
+
+    @staticmethod
+    def backward(ctx: Any, back: Tensor) -> tuple[Tensor, None, None, None]:
+        from fopng.kernels.dropout import dropped
+
+        return dropped(back, *ctx.saved_tensors, *ctx.numbers), None, None, None
 
 
 def draws_by_key(model: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.kernels import usable
 from fopng.parameters import ParamLayout
 
 
@@ -91,7 +92,7 @@ class LinearGradients(LayerGradients):
         if a.shape[:-1] != d.shape[:-1]:
             raise ValueError(f"Expected factors that agree but for the last axis, got {a.shape} and {d.shape}.")
         self.a, self.d, self.bias = a, d, bias
-        self._flat_a, self._flat_d = a.flatten(-3, -2), d.flatten(-3, -2)
+        self._flat_a, self._flat_d = a.flatten(-3, -2).contiguous(), d.flatten(-3, -2).contiguous()
 
     @property
     def count(self) -> int:
@@ -132,7 +133,19 @@ class LinearGradients(LayerGradients):
         """The weight's part of a vector `[..., q]`, as a matrix `[..., o, i]`."""
         return x[..., : self._weights].view(*x.shape[:-1], self.d.shape[-1], self.a.shape[-1])
 
+    def _fusable(self, x: Tensor) -> bool:
+        """Whether a product with a vector is one for the fused kernel: replicas in one axis, rows that lie together."""
+        if len(self.lead) != 1 or self.positions != 1 or not usable(self._flat_a, self._flat_d, x):
+            return False
+        from fopng.kernels.factored import pays
+
+        return pays(self.a.shape[-1]) and x.dim() == 2 and x.shape[0] == self.lead[0] and x.stride(1) == 1
+
     def rmatvec(self, x: Tensor) -> Tensor:
+        if self._fusable(x):
+            from fopng.kernels.factored import seen
+
+            return seen(self._flat_a, self._flat_d, x, bias=self.bias)
         answers = self._flat_a @ self._matrix(x).mT
         if self.bias:
             answers += x[..., None, self._weights :]

@@ -73,7 +73,7 @@ class GradientMemory(Basis):
         self.dropped = 0
         self._layers: dict[Names, list[_Segment]] = {}
         self._parts: list[_Layer] = []
-        self._apart = True
+        self._apart, self._covers = True, False
 
     @property
     def count(self) -> int:
@@ -158,6 +158,8 @@ class GradientMemory(Basis):
         self._parts = [(self.layout.span(names), segments) for names, segments in self._layers.items()]
         spans = sorted((part.start, part.stop) for part, _ in self._parts)
         self._apart = all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
+        everywhere = sum(stop - start for start, stop in spans) == self.size
+        self._covers = self._apart and everywhere and all(_alone(segments) for _, segments in self._parts)
 
     def _thin(self, capacity: int) -> None:
         """Keep evenly spaced directions of every task, so that all tasks have the same share."""
@@ -216,10 +218,11 @@ class GradientMemory(Basis):
         if not self._parts:
             return c.new_zeros(*c.shape[:-1], self.size)
         given = c.to(self.like.dtype)
-        out = given.new_zeros(*self._lead(c), self.size)
+        shape = *self._lead(c), self.size
+        out = given.new_empty(shape) if self._covers else given.new_zeros(shape)
         for part, segments in self._parts:
             place = out[..., part]
-            if self._apart and len(segments) == 1 and segments[0].weight is None:
+            if self._apart and _alone(segments):
                 # the usual case: one block of rows, which shares its parameters with no other, goes straight to its place
                 segments[0].gradients.combine(given[..., segments[0].rows], place)
                 continue
@@ -342,6 +345,11 @@ def _within(layout: ParamLayout, names: Names, name: str) -> slice:
     """Where one parameter lies among its neighbours."""
     start = layout.slices[names[0]].start
     return slice(layout.slices[name].start - start, layout.slices[name].stop - start)
+
+
+def _alone(segments: list[_Segment]) -> bool:
+    """Whether one block of rows, as it is, makes a layer."""
+    return len(segments) == 1 and segments[0].weight is None
 
 
 def _outer_square(slab: Tensor) -> Tensor:

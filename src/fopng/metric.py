@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.kernels import usable
 from fopng.memory import Basis
 
 
@@ -19,6 +20,11 @@ class Metric(ABC):
     @abstractmethod
     def solve(self, v: Tensor) -> Tensor:
         """`F^-1 v`: `[..., p] -> [..., p]`."""
+
+    def solve_with_length(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """`F^-1 v` and `v^T F^-1 v`: `[..., p] -> [..., p], [...]`."""
+        solved = self.solve(v)
+        return solved, torch.linalg.vecdot(v, solved)
 
     @abstractmethod
     def inverse_gram(self, basis: Basis) -> Tensor:
@@ -75,6 +81,13 @@ class Diagonal(Metric):
 
     def solve(self, v: Tensor) -> Tensor:
         return v * self.inverse
+
+    def solve_with_length(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        if v.dim() == 2 and v.shape == self.inverse.shape and v.is_contiguous() and usable(v, self.inverse):
+            from fopng.kernels.steps import natural_direction
+
+            return natural_direction(v, self.inverse.contiguous())
+        return super().solve_with_length(v)
 
     def inverse_gram(self, basis: Basis) -> Tensor:
         return basis.gram(self.inverse)

@@ -127,8 +127,7 @@ def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> T
         g: the (projected) gradient, `[..., p]`.
         radius: eta, a number, or one a replica `[...]`.
     """
-    direction = metric.solve(g)
-    squared = torch.linalg.vecdot(g, direction)
+    direction, squared = metric.solve_with_length(g)
     # zero stays zero, and what is not finite stays so
     scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
     return direction * scale.unsqueeze(-1) if direction is g else direction.mul_(scale.unsqueeze(-1))

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fopng.dropout import DropoutKeys, draws_by_key, dropout_key
+from fopng.kernels import usable
 from fopng.methods.base import Method
 from fopng.parameters import ParamLayout
-from fopng.replicas.convolution import ConvolutionsAsProducts
+from fopng.replicas.products import LayersAsProducts
 from fopng.train.precision import Precision
 
 
@@ -117,5 +118,5 @@ class StackedModel:
                 return torch.func.functional_call(self.template, own, (inputs,), {"task": task})  # type: ignore[no-any-return]
 
         # Random numbers are an error: what a replica draws must not depend on the others.
-        with ConvolutionsAsProducts() if x.is_cuda else nullcontext():
+        with LayersAsProducts() if x.is_cuda or usable(x) else nullcontext():
             return torch.func.vmap(ask, (0, 0, None if keys is None else 0), randomness="error")(weights, x, keys)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fopng.kernels import usable
 from fopng.methods.base import Method
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel
@@ -47,7 +48,7 @@ class Stepper:
 
     def _move(self, g: Tensor, named: dict[str, Tensor]) -> None:
         if self.method is None:
-            v = self.lr * g
+            self._subtract(g, self.lr)
         else:
             self.method.set_active(named.keys())
             held = [(own, dict(own)) for own in (self.method.vectors, self.method.matrices)]
@@ -56,8 +57,18 @@ class Stepper:
             v = self.method.update(g, lr=self.lr, theta=theta)
             for own, before in held:
                 _keep_in_place(own, before)
-        self.model.theta.sub_(torch.where(self.alive.unsqueeze(-1), v, 0.0))
+            self._subtract(v, 1.0)
         self.g = g
+
+    def _subtract(self, v: Tensor, factor: float | Tensor) -> None:
+        """`theta -= factor v` for the runs that go on, `factor` a number or one a replica `[R, 1]`."""
+        theta = self.model.theta
+        if v.is_contiguous() and usable(theta, v):
+            from fopng.kernels.steps import move
+
+            move(theta, v, factor, self.alive)
+        else:
+            theta.sub_(torch.where(self.alive.unsqueeze(-1), factor * v, 0.0))
 
     def walk(
         self,
