@@ -24,6 +24,7 @@ LAYERS = {
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
         *["request", "reference", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
+        *["findings", "experiments", "claims", "bundle", "publishing", "ablations"],
     ],
     "edges": ["cli", "integrations", "distributed"],
 }

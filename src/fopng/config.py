@@ -89,6 +89,11 @@ class RunConfig:
         """The one text of this configuration: sorted names, no spaces, shortest exact numbers."""
         return canonical_json(self.as_dict())
 
+    def tunable(self) -> dict[str, Value]:
+        """What a sweep may vary, by the names that people write: the method's settings, the benchmark's, and how it is trained."""
+        training = {"epochs": self.epochs, "batch_size": self.batch_size, "first_task_lr": self.first_task_lr}
+        return {**training, **self.benchmark_parameters, **self.settings}
+
     @property
     def key(self) -> str:
         """Sixteen hexadecimal digits that name the run."""
@@ -111,6 +116,16 @@ def plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [plain(member) for member in value]
     return value
+
+
+def differing(choices: Sequence[Mapping[str, Value]]) -> list[str]:
+    """The names, in alphabetical order, whose values are not the same in all of these.
+
+    >>> differing([{"lr": 1, "momentum": 0.5}, {"lr": 1.0}])
+    ['momentum']
+    """
+    names = sorted({name for choice in choices for name in choice})
+    return [name for name in names if len({canonical_json(choice.get(name)) for choice in choices}) > 1]
 
 
 def _canonical(value: object, name: str) -> object:

@@ -64,6 +64,15 @@ def nearest_row(kind: str, *, channels: int, classes: int) -> str:
     return "split-cifar10" if classes <= _FEW_CLASSES else "split-cifar100"
 
 
+def least_first_task_accuracy(benchmark: str) -> float:
+    """What a run must reach on the first task to be selected; 0 where the paper's selection drops nothing.
+
+    >>> least_first_task_accuracy("rotated-mnist")
+    0.9
+    """
+    return float(_table().get(benchmark, {}).get("first_task_at_least", 0.0))
+
+
 def paper_benchmarks() -> list[str]:
     """The benchmarks that the paper's table has."""
     return [name for name in _table() if name != _BORROWED]

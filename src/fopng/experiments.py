@@ -1,0 +1,170 @@
+"""What a heap of results is: comparisons of methods, sweeps on a held-out part, ablations of one setting.
+
+Nothing but the configurations is needed to tell them apart, so that any folder of runs can be reported on.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import final
+
+from fopng.config import RunConfig, Value, canonical_json
+from fopng.data.catalog import DATASETS
+from fopng.findings import Ablation, Response, Step, rank
+from fopng.hyperparameters import nearest_row, paper_benchmarks, paper_entry
+from fopng.result import RunResult
+from fopng.sweep import Rule, respond
+
+ABLATED = ("damping", "fisher_weight", "fisher_samples")
+"""The settings that the paper varies one at a time: lambda, alpha, the Fisher's batch size."""
+
+FEWEST_STEPS = 3
+"""Values of a setting, all others kept, that make an ablation; two are a comparison."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs on test that differ in method, settings and seed alone."""
+
+    settings: str
+    """Whose they are, in words: `the paper's settings`, `settings selected on validation`, or empty for anything else."""
+    results: tuple[RunResult, ...]
+
+    @property
+    def condition(self) -> str:
+        """The protocol, and whose settings."""
+        protocol = f"{self.results[0].config.protocol} protocol"
+        return f"{protocol}, {self.settings}" if self.settings else protocol
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Experiments:
+    """Results, sorted out."""
+
+    comparisons: tuple[Comparison, ...]
+    responses: tuple[Response, ...]
+    ablations: tuple[Ablation, ...]
+
+
+PAPER_SETTINGS, SELECTED_SETTINGS = "the paper's settings", "settings selected on validation"
+
+
+def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule.of_paper) -> Experiments:
+    """Sort results into comparisons, sweeps and ablations.
+
+    Runs on a held-out part are sweeps. Three values or more of one of the `ABLATED` settings, all else kept, are an
+    ablation; its values that are not the paper's are left out of the comparisons. Runs with seeds of their own whose
+    settings are all those that a sweep chose are a comparison of their own: paired over seeds they belong together.
+
+    Args:
+        results: any results.
+        rule_of: how a sweep on a benchmark chooses; the paper's rule by default.
+    """
+    results = list(results)
+    held_out = [result for result in results if result.config.validation]
+    on_test = [result for result in results if not result.config.validation]
+    responses = [respond(group, rule_of(group[0].config.benchmark)) for group in _grouped(held_out, _method_and_rest)]
+    ablations = [found for group in _grouped(on_test, _method_and_rest) for found in _ablations(group)]
+    aside = {r.config.key for a in ablations for step in a.steps for r in step.results if not is_papers(r.config)}
+    chosen = {_choice(response.chosen.results[0].config) for response in responses if response.chosen is not None}
+    rest = [result for result in on_test if result.config.key not in aside]
+    comparisons = [found for group in _grouped(rest, _rest) for found in _comparisons(group, chosen)]
+    return Experiments(comparisons=tuple(comparisons), responses=tuple(responses), ablations=tuple(ablations))
+
+
+def is_papers(config: RunConfig) -> bool:
+    """Whether a run has the paper's settings: every one that the paper names, for this benchmark or the most similar one."""
+    entry = papers_settings(config)
+    return entry is not None and all(
+        canonical_json(config.settings.get(n)) == canonical_json(v) for n, v in entry.items()
+    )
+
+
+def papers_settings(config: RunConfig) -> dict[str, Value] | None:
+    """What the paper names for this method on this benchmark, or on the most similar one; None for what it does not know."""
+    row = _row(config)
+    try:
+        return None if row is None else dict(paper_entry(row, config.method).settings)
+    except ValueError:
+        return None
+
+
+def _row(config: RunConfig) -> str | None:
+    if config.benchmark in paper_benchmarks():
+        return config.benchmark
+    if config.dataset not in DATASETS:
+        return None
+    contents = DATASETS[config.dataset].contents
+    return nearest_row(config.benchmark.partition("-")[0], channels=contents.image[0], classes=contents.classes)
+
+
+def _ablations(results: Sequence[RunResult]) -> list[Ablation]:
+    """The ablations among runs of one method that differ in settings and seed alone."""
+    found = []
+    for setting in ABLATED:
+        having = [result for result in results if setting in result.config.settings]
+        for group in _grouped(having, lambda result, name=setting: _without(result.config, name)):  # type: ignore[misc]
+            steps = _steps(group, setting)
+            if len(steps) >= FEWEST_STEPS:
+                config = group[0].config
+                found.append(
+                    Ablation(
+                        setting=setting,
+                        benchmark=config.benchmark,
+                        protocol=config.protocol,
+                        method=config.method,
+                        paper_value=(papers_settings(config) or {}).get(setting),
+                        steps=tuple(steps),
+                    )
+                )
+    return found
+
+
+def _steps(results: Sequence[RunResult], setting: str) -> list[Step]:
+    groups = _grouped(results, lambda result: canonical_json(result.config.settings[setting]))
+    steps = [Step(value=group[0].config.settings[setting], results=tuple(group)) for group in groups]
+    return sorted(steps, key=lambda step: rank(step.value))
+
+
+def _comparisons(results: Sequence[RunResult], chosen: set[str]) -> list[Comparison]:
+    """One, or two where some seeds have nothing but settings that a sweep chose."""
+    selected = {
+        seed
+        for seed in {result.config.seed for result in results}
+        if all(_choice(result.config) in chosen for result in results if result.config.seed == seed)
+    }
+    parts = [[r for r in results if r.config.seed not in selected], [r for r in results if r.config.seed in selected]]
+    # What the paper has no column for, such as joint training, says nothing about whose settings these are.
+    known = [result.config for result in parts[0] if papers_settings(result.config) is not None]
+    words = (PAPER_SETTINGS if known and all(map(is_papers, known)) else "", SELECTED_SETTINGS)
+    return [Comparison(settings=word, results=tuple(part)) for word, part in zip(words, parts, strict=True) if part]
+
+
+def _choice(config: RunConfig) -> str:
+    """A run but for its seed and for whether a part was held out."""
+    return _canonical_less(config, "seed", "validation")
+
+
+def _rest(result: RunResult) -> str:
+    return f"{result.config.benchmark} {result.config.protocol} {_canonical_less(result.config, 'method', 'settings', 'seed')}"
+
+
+def _method_and_rest(result: RunResult) -> str:
+    config = result.config
+    return f"{config.benchmark} {config.protocol} {config.method} {_canonical_less(config, 'settings', 'seed')}"
+
+
+def _without(config: RunConfig, setting: str) -> str:
+    return canonical_json({name: value for name, value in config.settings.items() if name != setting})
+
+
+def _canonical_less(config: RunConfig, *left_out: str) -> str:
+    return canonical_json({name: value for name, value in config.as_dict().items() if name not in left_out})
+
+
+def _grouped(results: Iterable[RunResult], key: Callable[[RunResult], str]) -> list[list[RunResult]]:
+    """Groups in the order of their keys, each in the order of methods and seeds."""
+    ordered = sorted(results, key=lambda r: (key(r), r.config.method, r.config.seed, r.config.key))
+    return [list(members) for _, members in groupby(ordered, key)]

@@ -1,0 +1,36 @@
+"""Results of runs that were never run: any accuracy, any settings, for tests of what is made of them."""
+
+import dataclasses
+
+from sample_runs import result
+
+SETTINGS = {
+    "sgd": {"lr": 5e-4},
+    "ewc": {"lr": 5e-4, "strength": 400.0, "fisher_samples": None},
+    "ogd": {"lr": 5e-4, "gradients_per_task": 80, "max_directions": 400},
+    "fopng": {
+        **{"lr": 1e-5, "damping": 5e-4, "fisher_weight": 0.5},
+        **{"gradients_per_task": 80, "max_directions": 400, "fisher_samples": None},
+    },
+}
+"""The paper's, on Split-MNIST."""
+
+
+def on_test(accuracy, *, method="fopng", seed=0, settings=None, **changes):
+    """A run of two tasks that ends at this accuracy; None for one that diverged."""
+    matrix = [[0.9, None]] if accuracy is None else [[0.9, None], [accuracy, accuracy]]
+    made = result(
+        matrix, method=method, seed=seed, settings={**SETTINGS.get(method, {}), **(settings or {})}, **changes
+    )
+    return made if accuracy is not None else _diverged(made)
+
+
+def held_out(accuracy, *, first=0.95, method="fopng", seed=0, settings=None, **changes):
+    """A run of a sweep: this accuracy on validation at the end, `first` on the first task."""
+    made = on_test(accuracy, method=method, seed=seed, settings=settings, validation=True, **changes)
+    rows = [[first, None]] if accuracy is None else [[first, None], [accuracy, accuracy]]
+    return dataclasses.replace(made, validation_accuracy=rows)
+
+
+def _diverged(made):
+    return dataclasses.replace(made, status="diverged")
