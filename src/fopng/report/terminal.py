@@ -6,8 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fopng.report.page import encodable, margin, percent, plain
-from fopng.report.summary import Line, summarise
+from fopng.report.lines import Line
+from fopng.report.summary import summarise
+from fopng.report.words import encodable, margin, percent, plain
 from fopng.result import RunResult
 
 COLUMNS = ("accuracy\n%", "68 %", "95 %", "forget-\nting %", "removed\n%", "seconds", "seeds")
