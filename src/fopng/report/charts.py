@@ -6,6 +6,7 @@ from typing import final
 
 from fopng.config import Value, canonical_json
 from fopng.findings import rank
+from fopng.report.families import Family
 from fopng.report.lines import Line
 from fopng.report.scales import Categories, Linear, Scale, scale_of
 from fopng.report.summary import Panel
@@ -137,7 +138,7 @@ def accuracy_curves(panel: Panel) -> Curves | None:
         title="Mean accuracy over the tasks seen, after each task",
         x="tasks learnt",
         y="mean accuracy, %",
-        note="Bands hold 68 % over seeds.",
+        note=f"Bands hold 68 % over seeds.{_about_markers(panel)}",
     )
 
 
@@ -170,7 +171,7 @@ def learning_scatter(panel: Panel) -> Scatter | None:
         tuple(tuple(front) for front in fronts if len(front) > 1),
         0.68,
         "Up and to the left is better. The stepped line joins the methods of a family that no other beats in both "
-        "(of all of them, also those switched off). Whiskers hold 68 %.",
+        f"(of all of them, also those switched off). Whiskers hold 68 %.{_about_markers(panel)}",
     )
 
 
@@ -261,6 +262,11 @@ def _percent_axis(label: str, series: Sequence[Series], confidence: float) -> Li
     ends = [end for each in series for _, *pair in each.band(confidence) for end in pair]
     means = [mean for each in series for _, mean in each.points]
     return Linear.around(label, [*means, *ends], floor=0, top=100)
+
+
+def _about_markers(panel: Panel) -> str:
+    full = [line.family is Family.WITHOUT_DATA for line in panel.lines]
+    return " Full markers: methods that keep no data; hollow ones: all others." if any(full) and not all(full) else ""
 
 
 def _scaled(estimate: Estimate, divisor: float) -> Estimate:

@@ -1,6 +1,6 @@
 """How each line is drawn, so that it is told from the others by colour, by dashes and by its marker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import final
@@ -52,12 +52,17 @@ class Look:
     marker: Marker
 
 
-def looks_of(labels: Sequence[str]) -> dict[str, Look]:
+Looks = Mapping[str, Look]
+"""By label."""
+
+
+def looks_of(labels: Sequence[str]) -> Looks:
     """A look for each label, the same in every figure of a page; neighbours differ in everything."""
     markers = list(Marker)
-    return {
-        label: Look(
-            index % len(PALETTE), DASHES[(index + index // len(PALETTE)) % len(DASHES)], markers[index % len(markers)]
-        )
-        for index, label in enumerate(sorted(set(labels)))
-    }
+    found = {}
+    for index, label in enumerate(sorted(set(labels))):
+        turn, marker = divmod(index, len(markers))
+        # Shifted at every turn, so that dashes and markers alone tell 28 lines apart.
+        dashes = DASHES[(marker + turn) % len(DASHES)]
+        found[label] = Look(index % len(PALETTE), dashes, markers[marker])
+    return found

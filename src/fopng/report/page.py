@@ -16,7 +16,7 @@ from fopng.report import words
 from fopng.report.charts import Chart, Curves, charts_of, variation_curves
 from fopng.report.families import Family, family_of
 from fopng.report.lines import Line
-from fopng.report.looks import DARK_PALETTE, PALETTE, looks_of
+from fopng.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
 from fopng.report.summary import Panel, panel_of, unique
 from fopng.report.svg import Dress, draw, key
 from fopng.report.variations import AblationGroup, Sweep, ablations_of, sweeps_of
@@ -70,7 +70,7 @@ def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[
     methods = {method: index for index, method in enumerate(sorted({run.config.method for run in runs}))}
     lines = [line for section in sections for line in section.shown_first]
     evidence = {line.key: f"r{number}" for number, line in enumerate(lines)}
-    dress = Dress(looks_of(_labels(sections)), methods, evidence)
+    dress = Dress(looks_of_sections(sections), methods, evidence)
     environment = _environment(dress)
     script = _file("page.js")
     return words.encodable(
@@ -148,11 +148,13 @@ def owners(runs: Sequence[str], of: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(of[run] for run in runs if run in of))
 
 
-def _labels(sections: Sequence[Section]) -> list[str]:
-    """Every name that something is drawn under."""
+def looks_of_sections(sections: Sequence[Section]) -> Looks:
+    """A look for every name that something is drawn under."""
+    compared = [
+        line.label for section in sections if isinstance(section.content, Panel) for line in section.content.lines
+    ]
     curves = [chart for section in sections for chart in section.charts if isinstance(chart, Curves)]
-    drawn = [line.label for section in sections for line in section.content.lines]
-    return drawn + [series.label for chart in curves for series in chart.series]
+    return looks_of(compared + [series.label for chart in curves for series in chart.series])
 
 
 def _families(methods: Iterable[str]) -> list[tuple[Family, list[str]]]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import final
 
 HEIGHT = 15.0
+DEPTH = 3.5
+"""How far letters reach below the base line."""
 GAP = 8.0
 
 Place = tuple[float, float, str]
@@ -62,8 +64,14 @@ def place_labels(labels: Sequence[tuple[tuple[float, float], float]], room: Box)
 
 def _candidates(x: float, y: float, width: float) -> Iterable[tuple[Place, Box]]:
     """To the right, to the left, above, below."""
-    half = HEIGHT / 2
-    yield (x + GAP, y + 4.5, ""), Box(x + GAP, y - half, x + GAP + width, y + half)
-    yield (x - GAP, y + 4.5, "e"), Box(x - GAP - width, y - half, x - GAP, y + half)
-    yield (x, y - GAP, "m"), Box(x - width / 2, y - GAP - HEIGHT, x + width / 2, y - GAP)
-    yield (x, y + GAP + 11, "m"), Box(x - width / 2, y + GAP, x + width / 2, y + GAP + HEIGHT)
+    yield from (
+        _standing((x + GAP, y + 4.5, ""), x + GAP, width),
+        _standing((x - GAP, y + 4.5, "e"), x - GAP - width, width),
+        _standing((x, y - GAP - DEPTH, "m"), x - width / 2, width),
+        _standing((x, y + GAP + HEIGHT - DEPTH, "m"), x - width / 2, width),
+    )
+
+
+def _standing(place: Place, left: float, width: float) -> tuple[Place, Box]:
+    bottom = place[1] + DEPTH
+    return place, Box(left, bottom - HEIGHT, left + width, bottom)

@@ -60,15 +60,14 @@ def panel_of(results: Sequence[RunResult], condition: str) -> Panel:
 
 
 def details_of(config: RunConfig) -> tuple[str, ...]:
-    """What runs share, in words."""
-    rate = "" if config.first_task_lr is None else f", first task at {config.first_task_lr:g}"
+    """What runs share beside the protocol, in words."""
     # What is empty, 0 or no says nothing: all classes, in their order.
     parameters = [
         f"{name} {setting_words(value)}" for name, value in sorted(config.benchmark_parameters.items()) if value
     ]
     return (
         f"{config.dataset}, {config.scenario}-incremental",
-        f"{config.protocol} protocol{rate}",
+        *([] if config.first_task_lr is None else [f"first task at {config.first_task_lr:g}"]),
         *parameters,
         config.model,
         f"{counted(config.epochs, 'epoch', 'epochs')} a task, batches of {config.batch_size}",

@@ -9,13 +9,13 @@ from typing import final
 from fopng.report.charts import Bars, Chart, Curves, Scatter, Series, Spot
 from fopng.report.families import Family
 from fopng.report.lines import Line
-from fopng.report.looks import Look
+from fopng.report.looks import Look, Looks
 from fopng.report.placing import Box, place_labels
 from fopng.report.scales import Scale, Tick
 from fopng.report.words import encodable, number, percent, plain, shortened
 
 WIDTH, HEIGHT = 520.0, 320.0
-LEFT, RIGHT, TOP, BOTTOM = 68.0, 14.0, 10.0, 50.0
+LEFT, RIGHT, TOP, BOTTOM = 68.0, 20.0, 10.0, 50.0
 ROW, NAMES, VALUES = 25.0, 158.0, 62.0
 LETTER = 8.6
 """The width of a letter at the size that phones show."""
@@ -29,8 +29,7 @@ MANY = 10
 class Dress:
     """What the lines of a page look like, and where it speaks of them."""
 
-    looks: Mapping[str, Look]
-    """By label."""
+    looks: Looks
     methods: Mapping[str, int]
     """A number for each method, which its switch has too."""
     evidence: Mapping[tuple[str, ...], str]

@@ -18,7 +18,9 @@ def result_tables(results: Iterable[RunResult]) -> list[Table]:
     """A table for each set of comparable runs, for `rich.console.Console.print`."""
     tables = []
     for panel in summarise(results):
-        title, details = (Text(encodable(words)) for words in (panel.title, " · ".join(panel.details)))
+        title, details = (
+            Text(encodable(words)) for words in (panel.title, " · ".join((panel.condition, *panel.details)))
+        )
         table = Table(title=title, caption=details, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", overflow="fold", min_width=16)
         for name in COLUMNS:

@@ -29,15 +29,17 @@ function sortBy(heading, column) {
   for (const other of table.tHead.rows[0].cells) if (other.ariaSort) other.ariaSort = "none";
   heading.ariaSort = downwards ? "descending" : "ascending";
 }
-function makeSortable(table) {
-  [...table.tHead.rows[0].cells].forEach((heading, column) => {
-    const button = make("button", "", () => sortBy(heading, column));
-    button.append(...heading.childNodes);
-    heading.append(button);
-    heading.ariaSort = heading.dataset.sorted || "none";
-  });
+for (const heading of all("table.sortable thead th")) {
+  const button = make("button", "");
+  button.type = "button";
+  button.append(...heading.childNodes);
+  heading.append(button);
+  heading.ariaSort = heading.dataset.sorted || "none";
 }
-all("table.sortable").forEach(makeSortable);
+document.addEventListener("click", event => {
+  const heading = event.target.closest("th[aria-sort]");
+  if (heading && event.target.closest("button")) sortBy(heading, heading.cellIndex);
+});
 
 // Switches: all or none of a family.
 for (const box of all("fieldset .options")) {
