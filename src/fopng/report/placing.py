@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-HEIGHT = 15.0
-DEPTH = 3.5
+HEIGHT = 20.0
+DEPTH = 5.0
 """How far letters reach below the base line."""
 GAP = 8.0
 

@@ -14,8 +14,8 @@ from fopng.report.placing import Box, place_labels
 from fopng.report.scales import Scale, Tick
 from fopng.report.words import encodable, number, percent, plain, shortened
 
-WIDTH, HEIGHT = 520.0, 320.0
-LEFT, RIGHT, TOP, BOTTOM = 68.0, 20.0, 10.0, 50.0
+WIDTH, HEIGHT = 520.0, 326.0
+LEFT, RIGHT, TOP, BOTTOM = 68.0, 20.0, 10.0, 58.0
 ROW, NAMES, VALUES = 25.0, 158.0, 62.0
 LETTER = 8.6
 """The width of a letter at the size that phones show."""
@@ -157,7 +157,7 @@ def _frame(x: Scale, y: Scale) -> str:
     grid = "".join(f"M{LEFT:g},{_short(height)}H{right:g}" for height, _ in rows)
     marks = "".join(f"M{_short(column)},{floor:g}v4" for column, _ in columns)
     texts = [_text(LEFT - 8, height + 4.5, word, "e") for height, word in rows]
-    texts += [_text(column, floor + 20, word, "m") for column, word in columns]
+    texts += [_text(column, floor + 26, word, "m") for column, word in columns]
     texts.append(_text((LEFT + right) / 2, HEIGHT - 8, x.label, "m"))
     middle = (TOP + floor) / 2
     texts.append(f'<text class="m" transform="translate(15 {_short(middle)}) rotate(-90)">{escape(y.label)}</text>')
