@@ -249,6 +249,31 @@ def test_words_and_lines_stand_out_from_the_page(open_page, scheme):
     assert strokes >= 3
 
 
+SHADES = """(() => {
+  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const linear = v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = colour => {
+    context.fillStyle = colour;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .reduce((sum, v, i) => sum + linear(v / 255) * [.2126, .7152, .0722][i], 0);
+  };
+  return [...document.querySelectorAll(".heat td[class]")].map(cell => {
+    const style = getComputedStyle(cell), pair = [light(style.color), light(style.backgroundColor)];
+    return [cell.className, (Math.max(...pair) + .05) / (Math.min(...pair) + .05)];
+  });
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_numbers_of_a_matrix_stand_out_from_their_shades(open_page, scheme):
+    browser = open_page([result([[level / 20]], method=f"m{level:02}") for level in range(21)])
+    browser.prefer(scheme)
+    ratios = dict(browser.evaluate(SHADES))
+    assert len(ratios) == 11
+    assert min(ratios.values()) >= 4.5, ratios
+
+
 @pytest.mark.parametrize("results", [[], laboratory(["sgd"], seeds=1), [diverged(run) for run in laboratory(["sgd"])]])
 def test_little_or_nothing_still_gives_a_page(open_page, results):
     browser = open_page(results, 400)

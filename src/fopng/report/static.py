@@ -68,7 +68,7 @@ def _figures(section: Section, looks: Looks) -> Iterator[tuple[str, "Figure"]]:
 
 def _slug(text: str) -> str:
     """A name for a file: letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "x"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("'", "")).strip("-")[:60] or "x"
 
 
 def _bytes(figure: "Figure", kind: str) -> bytes:

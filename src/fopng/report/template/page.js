@@ -91,7 +91,7 @@ for (const panel of all(".panel")) {
   panel.addEventListener("pointerleave", () => point(panel, now = ""));
 }
 
-// Saving: the figure alone, in light colours, without what is switched off.
+// Saving: the figure alone, without what is switched off; a chart in light colours, a matrix as it is shown.
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const drawn = (name, attributes, text = "") => {
   const element = document.createElementNS(NAMESPACE, name);
@@ -99,14 +99,20 @@ const drawn = (name, attributes, text = "") => {
   element.textContent = text;
   return element;
 };
-const hex = shade => ["#f4f7fa", "#e4ecf3", "#d3e1ec", "#c2d5e5", "#afc8dd", "#99b9d4", "#6c99c3", "#5a8cba", "#487fb2", "#3570a8", "#1d5f9e"][shade];
+const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const solid = colour => {
+  context.clearRect(0, 0, 1, 1);
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  return `rgb(${[...context.getImageData(0, 0, 1, 1).data].slice(0, 3)})`;
+};
 function drawnHeat(table) {
-  const rows = [...table.rows], size = 46;
-  const svg = drawn("svg", { viewBox: `0 0 ${rows[0].cells.length * size} ${rows.length * size * .6}` });
+  const rows = [...table.rows], wide = 46, high = 28;
+  const svg = drawn("svg", { viewBox: `0 0 ${rows[0].cells.length * wide} ${rows.length * high}` });
   rows.forEach((row, i) => [...row.cells].forEach((cell, j) => {
-    const shade = /^h(\d+)$/.exec(cell.className)?.[1];
-    if (shade) svg.append(drawn("rect", { x: j * size + 1, y: i * size * .6 + 1, width: size - 2, height: size * .6 - 2, fill: hex(shade) }));
-    svg.append(drawn("text", { x: (j + .5) * size, y: (i + .5) * size * .6 + 4.5, "font-size": 13, "text-anchor": "middle", fill: shade > 5 ? "#fff" : "#1d2126" }, cell.textContent));
+    const style = getComputedStyle(cell);
+    if (cell.className) svg.append(drawn("rect", { x: j * wide + 1, y: i * high + 1, width: wide - 2, height: high - 2, fill: solid(style.backgroundColor) }));
+    svg.append(drawn("text", { x: (j + .5) * wide, y: (i + .5) * high + 4.5, "font-size": 13, "text-anchor": "middle", fill: solid(style.color) }, cell.textContent));
   }));
   return svg;
 }
@@ -123,7 +129,7 @@ function standalone(figure) {
   svg.setAttribute("width", width);
   svg.setAttribute("height", height);
   svg.setAttribute("font-family", "system-ui, sans-serif");
-  svg.prepend(drawn("rect", { width, height, fill: "#fff" }));
+  svg.prepend(drawn("rect", { width, height, fill: source ? "#fff" : solid(getComputedStyle(document.body).backgroundColor) }));
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 function download(blob, name) {
