@@ -41,9 +41,18 @@ document.addEventListener("click", event => {
   if (heading && event.target.closest("button")) sortBy(heading, heading.cellIndex);
 });
 
-// Switches: all or none of a family.
+// Switches. Without scripts rules with :has do the same; they make a page of many methods slow.
+const switches = all("fieldset input");
+const rules = document.head.appendChild(document.createElement("style"));
+function applySwitches() {
+  const off = switches.filter(input => !input.checked).map(input => input.id.slice(1));
+  const every = attribute => off.map(number => `[data-${attribute}="${number}"]`).join();
+  rules.textContent = off.length ? `${every("m")} { display: none; } ${every("k")} { opacity: .45; text-decoration: line-through; }` : "";
+}
+switches.forEach(input => input.addEventListener("change", applySwitches));
+applySwitches();
 for (const box of all("fieldset .options")) {
-  const turn = on => () => all("input", box).forEach(input => { input.checked = on; });
+  const turn = on => () => { all("input", box).forEach(input => { input.checked = on; }); applySwitches(); };
   box.append(make("button", "all", turn(true)), make("button", "none", turn(false)));
 }
 
