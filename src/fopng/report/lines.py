@@ -33,7 +33,7 @@ class Line:
         """The line of these runs, in the order of their seeds."""
         return cls(label, tuple(sorted(runs, key=lambda run: run.config.seed)))
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         """What names it among all lines, whatever its label: the keys of its runs."""
         return tuple(run.config.key for run in self.runs)
@@ -68,7 +68,7 @@ class Line:
         """Each run as a line of its own."""
         return [Line(self.label, (run,)) for run in self.runs]
 
-    @property
+    @cached_property
     def command(self) -> str:
         """What makes these runs again."""
         return command_of(self.runs[0].config, self.seeds)
