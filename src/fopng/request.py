@@ -33,6 +33,13 @@ PROTOCOLS = ("matched", "printed")
 BENCHMARK_TABLE = "benchmark"
 """The table of a settings file that is for the benchmark."""
 
+TRAINING = {
+    "epochs": Setting("epochs", (int,), (), optional=False, required=False),
+    "batch_size": Setting("batch_size", (int,), (), optional=False, required=False),
+    "first_task_lr": Setting("first_task_lr", (float,), (), optional=False, required=False),
+}
+"""What can be set for a method as if it were its own: how it is trained."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,7 @@ class Request:
     def configurations(self) -> list[RunConfig]:
         """The runs, seed by seed; the first mistake in the request is a ValueError of one line."""
         self._check_words()
+        _check_training({name: getattr(self, name) for name in TRAINING})
         entries = [find_method(name) for name in self.methods]
         written = self._written(entries)
         benchmark = self._benchmark(written.benchmark)
@@ -70,15 +78,18 @@ class Request:
         found = []
         for entry in entries:
             paper = paper_row(self.benchmark, benchmark, stream, entry)
-            settings = {**defaults_of(entry), **paper.settings, **written.methods[entry.name]}
-            config = dataclasses.replace(
-                base,
-                method=entry.name,
-                settings=settings,
-                first_task_lr=self._first_task_lr(paper, benchmark, stream),
-                epochs=paper.epochs if self.epochs is None else self.epochs,
-                batch_size=paper.batch_size if self.batch_size is None else self.batch_size,
-            )
+            own = settings_of(entry.optimizer)
+            chosen = {**check_settings(paper.settings, own, entry.name), **written.methods[entry.name]}
+            training = {
+                "epochs": paper.epochs,
+                "batch_size": paper.batch_size,
+                "first_task_lr": self._protocols_rate(paper, benchmark, stream),
+                **{name: value for name, value in chosen.items() if name not in own},
+                **{name: value for name in TRAINING if (value := getattr(self, name)) is not None},
+            }
+            _check_training(training)
+            settings = {**defaults_of(entry), **{name: value for name, value in chosen.items() if name in own}}
+            config = dataclasses.replace(base, method=entry.name, settings=settings, **training)
             entry.optimizer(model, **_arguments(config))  # refuses values outside their range
             found.append(config)
         return [dataclasses.replace(config, seed=seed) for seed in self.seeds for config in found]
@@ -90,16 +101,11 @@ class Request:
             raise ValueError(unknown("a precision", self.precision, PRECISIONS))
         if self.scenario is not None and self.scenario not in list(Scenario):
             raise ValueError(unknown("a scenario", self.scenario, list(Scenario)))
-        for name, value in (("epochs", self.epochs), ("batch size", self.batch_size)):
-            if value is not None and value < 1:
-                raise ValueError(f"Expected 1 or more for the {name}, got {value}.")
         for kind, values in (("method", self.methods), ("seed", self.seeds)):
             if not values or len(set(values)) < len(values):
                 raise ValueError(
                     f"Expected each {kind} once, and one at least, got {', '.join(map(str, values)) or 'none'}."
                 )
-        if self.first_task_lr is not None and not 0 < self.first_task_lr < math.inf:
-            raise ValueError(f"Expected a first task's learning rate above 0, got {self.first_task_lr}.")
         if min(self.seeds) < 0:
             raise ValueError(f"Expected seeds of 0 or more, got {min(self.seeds)}.")
 
@@ -121,7 +127,7 @@ class Request:
         """What the file and the assignments set, for the benchmark and for each method."""
         benchmark = find_benchmark(self.benchmark)
         words = set(settable(benchmark)) - {"scenario"} if isinstance(benchmark, ImageBenchmark) else set()
-        written = _Written({entry.name: settings_of(entry.optimizer) for entry in entries}, words)
+        written = _Written({entry.name: {**TRAINING, **settings_of(entry.optimizer)} for entry in entries}, words)
         if self.settings_file is not None:
             written.add_file(read_settings_file(self.settings_file, [*METHODS, BENCHMARK_TABLE]))
         for name, value in parse_pairs(self.assignments).items():
@@ -132,10 +138,8 @@ class Request:
                 written.add(name, value)
         return written
 
-    def _first_task_lr(self, paper: PaperEntry, benchmark: Benchmark, stream: TaskStream) -> float | None:
-        """The printed text names a rate for CIFAR only; for MNIST it is the method's own."""
-        if self.first_task_lr is not None:
-            return self.first_task_lr
+    def _protocols_rate(self, paper: PaperEntry, benchmark: Benchmark, stream: TaskStream) -> float | None:
+        """SGD's on the first task. The printed text names one for CIFAR only; for MNIST it is the method's own."""
         own = self.protocol == "printed" and _row_name(self.benchmark, benchmark, stream).endswith("mnist")
         return None if own else paper.first_task_lr
 
@@ -179,7 +183,16 @@ class _Written:
     def _add_word(self, name: str, value: object) -> None:
         if name not in self._words:
             raise ValueError(unknown("a setting of the benchmark", name, self._words))
-        self.benchmark[name] = _word(value)
+        self.benchmark[name] = word(value)
+
+
+def _check_training(training: Mapping[str, Any]) -> None:
+    for name, words in (("epochs", "epochs"), ("batch_size", "batch size")):
+        if training[name] is not None and training[name] < 1:
+            raise ValueError(f"Expected 1 or more for the {words}, got {training[name]}.")
+    rate = training["first_task_lr"]
+    if rate is not None and not 0 < rate < math.inf:
+        raise ValueError(f"Expected a first task's learning rate above 0, got {rate}.")
 
 
 def find_method(name: str) -> MethodEntry:
@@ -284,7 +297,7 @@ def _channels(stream: TaskStream) -> int:
     return stream.input_shape[0] if len(stream.input_shape) == 3 else 1
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
     """A value of a TOML file as one would type it."""
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import torch
 
 from fopng.config import RunConfig
+from fopng.data.errors import DataError
 from fopng.environment import describe_environment
 from fopng.locks import HeldError
 from fopng.observers import JsonLog, Observer, TensorBoard
@@ -20,7 +22,7 @@ from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
 from fopng.together import Together
-from fopng.train import SAVE_SECONDS, Outcome, train
+from fopng.train import SAVE_SECONDS, Interrupted, Outcome, train
 from fopng.waves import EngineName, WaveFolder, alike, check_engine, stand_side_by_side
 
 LOGGED_STEPS = 100
@@ -56,6 +58,8 @@ class Workshop:
     """`replicas`: runs that are alike side by side; `single`: one after another; `auto`: what is faster."""
     memory_limit: int | None = None
     """Bytes that runs side by side may take; None for what the device has."""
+    keep_going: bool = False
+    """Whether a run that fails is told and left out of the results, instead of ending everything."""
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
@@ -71,7 +75,8 @@ class Workshop:
     def do(self, configs: Sequence[RunConfig], *, again: bool = False) -> list[RunResult]:
         """The results of these runs, in their order; those that are finished are not done again unless asked.
 
-        A run that another process is doing is left to it: first everything else is done, then its result waited for.
+        With `keep_going` a run that fails has none. A run that another process is doing is left to it: first everything
+        else is done, then its result waited for.
         """
         done: dict[str, RunResult] = {}
         held: list[tuple[RunConfig, HeldError]] = []
@@ -79,7 +84,7 @@ class Workshop:
         for group in self.groups(configs, again=again):
             together = Together(self, again=again)
             if self.stand_side_by_side(group, again=again):
-                together.do(group)
+                self._do_together(together, group)
             else:
                 together.left = group
             done |= together.done
@@ -88,14 +93,38 @@ class Workshop:
         place = {config.key: number for number, config in enumerate(configs)}
         for config in sorted(alone, key=lambda config: place[config.key]):
             try:
-                done[config.key] = self.do_one(config, again=again)
+                done |= self._unless_it_fails(config, partial(self.do_one, config, again=again))
             except HeldError as error:
                 held.append((config, error))
         for config, holder in held:
             self.notice(f"{_label(config)} is being done elsewhere; waiting for it. {holder}")
-            done[config.key] = self._wait_for(config)
+            done |= self._unless_it_fails(config, partial(self._wait_for, config))
         self._clear_waves(configs)
-        return [done[config.key] for config in configs]
+        return [done[config.key] for config in configs if config.key in done]
+
+    def _do_together(self, together: Together, group: list[RunConfig]) -> None:
+        """Do runs side by side; where that fails and work is to go on, those that are missing are left to be done one by one."""
+        try:
+            together.do(group)
+        except Exception as error:
+            if not self._survives(error):
+                raise
+            self.notice(f"{_label(group[0])} and {len(group) - 1} more failed: {error} They are done one by one.")
+            held = {config.key for config, _ in together.held}
+            together.left = [c for c in group if c.key not in together.done and c.key not in held]
+
+    def _unless_it_fails(self, config: RunConfig, do: Callable[[], RunResult]) -> dict[str, RunResult]:
+        try:
+            return {config.key: do()}
+        except Exception as error:
+            if not self._survives(error):
+                raise
+            self.notice(f"{_label(config)} failed and is left out: {type(error).__name__}: {error}")
+            return {}
+
+    def _survives(self, error: Exception) -> bool:
+        """Whether other runs may do better: not when work was stopped, nor when files cannot be read or written."""
+        return self.keep_going and not isinstance(error, Interrupted | HeldError | OSError | DataError)
 
     def groups(self, configs: Sequence[RunConfig], *, again: bool = False) -> list[list[RunConfig]]:
         """The runs that are done side by side, in lists; all others stand alone."""

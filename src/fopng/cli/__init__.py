@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fopng.cli import benchmarks, compare, data, demo, methods, report, run, show
+from fopng.cli import benchmarks, compare, data, demo, methods, report, run, show, sweep
 from fopng.cli.errors import exit_code
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("sweep")(sweep.sweep)
 app.command("report")(report.report)
 app.command("show")(show.show)
 app.command("methods")(methods.methods)

@@ -43,11 +43,12 @@ def _explain(error: Exception) -> int:
         message = error.format_message()
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
     from fopng.checkpoint import CheckpointError
+    from fopng.cli.work import FailedRunsError
     from fopng.data.errors import DataError
     from fopng.locks import HeldError
     from fopng.result import DamagedFileError
 
-    failures = (DataError, OSError, ImportError, CheckpointError, DamagedFileError, HeldError)
+    failures = (DataError, OSError, ImportError, CheckpointError, DamagedFileError, HeldError, FailedRunsError)
     if isinstance(error, Stopped):
         return _say(str(error), error.code)
     if isinstance(error, ValueError) and not isinstance(

@@ -43,7 +43,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class WorkOptions:
+    """How runs are done, with the defaults."""
+
+    out: OutOption = Path("runs")
+    data_dir: DataDirOption = None
+    engine: EngineOption = Engine.AUTO
+    device: DeviceOption = Device.AUTO
+    threads: ThreadsOption = None
+    jobs: JobsOption = 1
+    again: AgainOption = False
+    track: TrackOption = None
+    as_json: JsonOption = False
+
+    def means(self, *, keep_going: bool = False) -> Means:
+        """The same, for the work itself; `keep_going` leaves out runs that fail."""
+        from fopng.cli.work import Means
+
+        return Means(
+            out=self.out,
+            data_dir=self.data_dir,
+            device=self.device,
+            threads=self.threads,
+            jobs=self.jobs,
+            again=self.again,
+            tensorboard=self.track is not None,
+            engine=self.engine,
+            keep_going=keep_going,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WorkOptions):
     """What `run` and `compare` can be told, with the defaults."""
 
     seeds: SeedsOption = "1"
@@ -58,15 +89,6 @@ class RunOptions:
     model: ModelOption = None
     validation: ValidationOption = False
     precision: PrecisionOption = PrecisionName.FLOAT32
-    out: OutOption = Path("runs")
-    data_dir: DataDirOption = None
-    engine: EngineOption = Engine.AUTO
-    device: DeviceOption = Device.AUTO
-    threads: ThreadsOption = None
-    jobs: JobsOption = 1
-    again: AgainOption = False
-    track: TrackOption = None
-    as_json: JsonOption = False
 
     def request(self, benchmark: str, methods: Sequence[str]) -> Request:
         """What is asked for."""
@@ -90,44 +112,36 @@ class RunOptions:
             data_dir=self.data_dir,
         )
 
-    def means(self) -> Means:
-        """How it is done."""
-        from fopng.cli.work import Means
 
-        return Means(
-            out=self.out,
-            data_dir=self.data_dir,
-            device=self.device,
-            threads=self.threads,
-            jobs=self.jobs,
-            again=self.again,
-            tensorboard=self.track is not None,
-            engine=self.engine,
-        )
-
-
-def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, whose last argument is `options`, the options of `RunOptions` one by one.
+def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, whose argument `options` is of this kind, the options of that dataclass one by one.
 
     The command-line library reads a function's parameters; this writes them from the dataclass, so that each is said once.
     """
-    own = [parameter for name, parameter in signature(command, eval_str=True).parameters.items() if name != "options"]
-    hints = get_type_hints(RunOptions, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
     shared = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in fields(RunOptions)
+        for field in fields(kind)
     ]
 
-    @wraps(command)
-    def flat(**words: Any) -> None:
-        options = RunOptions(**{parameter.name: words.pop(parameter.name) for parameter in shared})
-        command(**words, options=options)
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        own = [each for name, each in signature(command, eval_str=True).parameters.items() if name != "options"]
 
-    parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + shared
-    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del flat.__wrapped__
-    return flat
+        @wraps(command)
+        def flat(**words: Any) -> None:
+            options = kind(**{parameter.name: words.pop(parameter.name) for parameter in shared})
+            command(**words, options=options)
+
+        parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + shared
+        flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        del flat.__wrapped__
+        return flat
+
+    return wrap
+
+
+takes_run_options = takes(RunOptions)
 
 
 def parse_seeds(written: str) -> list[int]:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from fopng.config import RunConfig
     from fopng.result import RunResult
 
+
+class FailedRunsError(RuntimeError):
+    """Some runs failed; the others have their results."""
+
+
 GO_ON = "The same command goes on from there."
 
 
@@ -35,6 +40,8 @@ class Means:
     again: bool = False
     tensorboard: bool = False
     engine: Engine = Engine.AUTO
+    keep_going: bool = False
+    """Whether a run that fails is told and left out, instead of ending the command."""
 
 
 def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
@@ -59,6 +66,13 @@ def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
             raise Stopped(f"Stopped. {GO_ON}", signals.number) from error
 
 
+def raise_for(failed: Sequence[RunConfig]) -> None:
+    """Raise when runs failed, after everything else was done; why they did was told when it happened."""
+    if failed:
+        names = ", ".join(sorted({f"{config.benchmark} {config.method}" for config in failed}))
+        raise FailedRunsError(f"{len(failed)} runs failed ({names}). The same command tries them again.")
+
+
 def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
     from fopng.observers import progress
     from fopng.runs import Workshop
@@ -73,6 +87,7 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
         notice=_teller(console),
         should_stop=signals,
         engine=means.engine.value,
+        keep_going=means.keep_going,
     )
     runs = len(configs) if means.again else len(workshop.unfinished(configs))
     watched = workshop.watched_by(progress(console, runs=runs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def do_with_workers(
     done = {result.config.key: result for future in futures if future not in waiting for result in future.result()}
     if waiting:
         raise Interrupted(f"Stopped with {len(done)} of {len(configs)} runs done.")
-    return [done[config.key] for config in configs]
+    return [done[config.key] for config in configs if config.key in done]
 
 
 def _units(configs: Sequence[RunConfig], means: Means) -> list[list[RunConfig]]:
@@ -92,6 +93,10 @@ def _begin(parent: int) -> None:
     _worker = _Worker(StopSignals((signal.SIGTERM,), quiet=True).__enter__(), parent)
 
 
+def _say(message: str) -> None:
+    print(f"fopng: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     from fopng.runs import Workshop
     from fopng.store import Store
@@ -104,6 +109,8 @@ def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
         tensorboard=means.tensorboard,
         should_stop=_worker.should_stop,
         engine=means.engine.value,
+        keep_going=means.keep_going,
+        notice=_say,
     )
     with threads_used(means.threads or 1, configs[0].model):
         return workshop.do(configs, again=means.again)

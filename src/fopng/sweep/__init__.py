@@ -1,5 +1,19 @@
-"""Sweeps: grids of settings, tried on a held-out part, the best of them measured on test with fresh seeds."""
+"""Sweeps: settings tried on a held-out part, the best of them measured on test with fresh seeds."""
 
 from fopng.sweep.choosing import Rule, respond
+from fopng.sweep.chosen import chosen_toml
+from fopng.sweep.conducting import Foreseen, SweepOutcome, conduct, foresee
+from fopng.sweep.file import Sweep, parse_sweep, read_sweep
 
-__all__ = ["Rule", "respond"]
+__all__ = [
+    "Foreseen",
+    "Rule",
+    "Sweep",
+    "SweepOutcome",
+    "chosen_toml",
+    "conduct",
+    "foresee",
+    "parse_sweep",
+    "read_sweep",
+    "respond",
+]

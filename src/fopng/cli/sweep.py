@@ -1,0 +1,128 @@
+"""`fopng sweep`: settings tried on a held-out part, the best of them measured on test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fopng.cli.options import complete_benchmarks, complete_methods
+from fopng.cli.output import show_json, show_table
+from fopng.cli.run_options import WorkOptions, takes
+
+if TYPE_CHECKING:
+    from fopng.findings import Response
+    from fopng.sweep import Sweep, SweepOutcome
+
+FileArgument = Annotated[Path, typer.Argument(help="A TOML file: what to try, and how to choose.", show_default=False)]
+BenchmarkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--benchmark",
+        help="Only this one of the file. Can be repeated.",
+        autocompletion=complete_benchmarks,
+        show_default=False,
+    ),
+]
+MethodOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        help="Only this one of the file. Can be repeated.",
+        autocompletion=complete_methods,
+        show_default=False,
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+@takes(WorkOptions)
+def sweep(
+    file: FileArgument,
+    options: WorkOptions,
+    benchmark: BenchmarkOption = None,
+    method: MethodOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Try settings on a held-out part of the training set, choose the best, and measure them on test with fresh seeds."""
+    from fopng.cli.work import do_runs, raise_for
+    from fopng.sweep import conduct, read_sweep
+
+    asked = read_sweep(file).only(benchmark or [], method or [])
+    if dry_run:
+        _show_plan(asked, options)
+        return
+    means = options.means(keep_going=True)
+    outcome = conduct(asked, lambda configs: do_runs(configs, means), options.data_dir)
+    _show(outcome, as_json=options.as_json)
+    _write(outcome, options.out / "sweeps" / asked.name)
+    raise_for(outcome.failed)
+
+
+def _show_plan(asked: Sweep, options: WorkOptions) -> None:
+    from fopng.cli.planned import found_in
+    from fopng.cli.results import say
+    from fopng.sweep import foresee
+
+    seen = foresee(asked, found_in(options.out), options.data_dir)
+    rows: dict[tuple[str, str, str], list[int]] = {}
+    for column, configs in enumerate((seen.there, seen.missing)):
+        for config in configs:
+            part = "validation" if config.validation else "test"
+            rows.setdefault((config.benchmark, config.method, part), [0, 0])[column] += 1
+    if options.as_json:
+        counts = [
+            {"benchmark": benchmark, "method": method, "part": part, "there": there, "missing": missing}
+            for (benchmark, method, part), (there, missing) in rows.items()
+        ]
+        show_json({"runs": counts, "there": len(seen.there), "missing": len(seen.missing), "at_most": seen.at_most})
+        return
+    columns = ("benchmark", "method", "part", "there", "missing")
+    show_table(columns, [(*who, *map(str, counts)) for who, counts in rows.items()], right=columns[3:])
+    say(
+        f"{len(seen.missing)} runs to do in this round, {len(seen.there)} there already; "
+        f"the whole sweep is at most {seen.at_most}."
+    )
+
+
+def _show(outcome: SweepOutcome, *, as_json: bool) -> None:
+    from fopng.cli.results import say, show_results
+
+    if as_json:
+        show_json(outcome.as_dict())
+        return
+    columns = ("benchmark", "method", "tried", "refused", "accuracy %", "chosen")
+    show_table(columns, [_row(response) for response in outcome.responses], right=columns[2:5])
+    if outcome.results:
+        show_results(outcome.results, as_json=False)
+    for response in outcome.responses:
+        for note in response.notes:
+            say(f"{response.benchmark} {response.method}: {note}")
+
+
+def _row(response: Response) -> tuple[str, ...]:
+    refused = sum(point.refused is not None for point in response.points)
+    counts = (response.benchmark, response.method, str(len(response.points)), str(refused))
+    if response.chosen is None:
+        return (*counts, "–", "nothing")
+    words = ", ".join(f"{name}={value}" for name, value in response.chosen.settings.items())
+    return (*counts, f"{100 * response.chosen.accuracy.mean:.2f}", words)
+
+
+def _write(outcome: SweepOutcome, folder: Path) -> None:
+    """The settings that were chosen, a file a benchmark; everything that was found, as JSON; a page."""
+    from fopng import atomic
+    from fopng.cli.results import say_written, write_page
+    from fopng.store import folder_name
+    from fopng.sweep import chosen_toml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for benchmark in outcome.sweep.benchmarks:
+        path = folder / f"{folder_name(benchmark)}.toml"
+        atomic.write_text(path, chosen_toml(outcome.sweep, benchmark, outcome.responses))
+        say_written(path)
+    atomic.write_text(folder / "sweep.json", atomic.readable_json(outcome.as_dict()) + "\n")
+    say_written(folder / "sweep.json")
+    tried = [result for response in outcome.responses for point in response.points for result in point.results]
+    write_page(folder / "report.html", [*outcome.results, *tried], title=f"Sweep {outcome.sweep.name}")
