@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit demo bench format clean
+.PHONY: help setup test check unit demo results bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ unit: $(STAMP) ## the tests and doctests
 
 demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, and demo/report.html
 	$(BIN)/fopng demo
+
+results: $(STAMP) ## make docs/results.md and docs/results/report.html from the files under results/
+	$(BIN)/fopng publish results
 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/core.py

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
+from fopng.ablations import ABLATIONS
 from fopng.config import RunConfig, Value, canonical_json
 from fopng.data.catalog import DATASETS
 from fopng.findings import Ablation, Response, Step, rank
 from fopng.hyperparameters import nearest_row, paper_benchmarks, paper_entry
 from fopng.result import RunResult
 from fopng.sweep import Rule, respond
-
-ABLATED = ("damping", "fisher_weight", "fisher_samples")
-"""The settings that the paper varies one at a time: lambda, alpha, the Fisher's batch size."""
 
 FEWEST_STEPS = 3
 """Values of a setting, all others kept, that make an ablation; two are a comparison."""
@@ -54,7 +52,7 @@ PAPER_SETTINGS, SELECTED_SETTINGS = "the paper's settings", "settings selected o
 def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule.of_paper) -> Experiments:
     """Sort results into comparisons, sweeps and ablations.
 
-    Runs on a held-out part are sweeps. Three values or more of one of the `ABLATED` settings, all else kept, are an
+    Runs on a held-out part are sweeps. Three values or more of a setting that the paper ablates, all else kept, are an
     ablation; its values that are not the paper's are left out of the comparisons. Runs with seeds of their own whose
     settings are all those that a sweep chose are a comparison of their own: paired over seeds they belong together.
 
@@ -66,7 +64,7 @@ def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule
     held_out = [result for result in results if result.config.validation]
     on_test = [result for result in results if not result.config.validation]
     responses = [respond(group, rule_of(group[0].config.benchmark)) for group in _grouped(held_out, _method_and_rest)]
-    ablations = [found for group in _grouped(on_test, _method_and_rest) for found in _ablations(group)]
+    ablations = [found for each in ABLATIONS.values() for found in ablation_of(on_test, each.setting, FEWEST_STEPS)]
     aside = {r.config.key for a in ablations for step in a.steps for r in step.results if not is_papers(r.config)}
     chosen = {_choice(response.chosen.results[0].config) for response in responses if response.chosen is not None}
     rest = [result for result in on_test if result.config.key not in aside]
@@ -100,26 +98,30 @@ def _row(config: RunConfig) -> str | None:
     return nearest_row(config.benchmark.partition("-")[0], channels=contents.image[0], classes=contents.classes)
 
 
-def _ablations(results: Sequence[RunResult]) -> list[Ablation]:
-    """The ablations among runs of one method that differ in settings and seed alone."""
-    found = []
-    for setting in ABLATED:
-        having = [result for result in results if setting in result.config.settings]
-        for group in _grouped(having, lambda result, name=setting: _without(result.config, name)):  # type: ignore[misc]
-            steps = _steps(group, setting)
-            if len(steps) >= FEWEST_STEPS:
-                config = group[0].config
-                found.append(
-                    Ablation(
-                        setting=setting,
-                        benchmark=config.benchmark,
-                        protocol=config.protocol,
-                        method=config.method,
-                        paper_value=(papers_settings(config) or {}).get(setting),
-                        steps=tuple(steps),
-                    )
-                )
-    return found
+def ablation_of(results: Iterable[RunResult], setting: str, fewest: int = 1) -> list[Ablation]:
+    """What a setting does where it alone differs, for each benchmark, protocol and method.
+
+    Args:
+        results: runs on test.
+        setting: the name of a setting.
+        fewest: how many values there must be.
+    """
+    having = [result for result in results if setting in result.config.settings]
+    groups = _grouped(having, lambda result: f"{_method_and_rest(result)} {_without(result.config, setting)}")
+    found = [_ablation(group, setting) for group in groups]
+    return [ablation for ablation in found if len(ablation.steps) >= fewest]
+
+
+def _ablation(results: Sequence[RunResult], setting: str) -> Ablation:
+    config = results[0].config
+    return Ablation(
+        setting=setting,
+        benchmark=config.benchmark,
+        protocol=config.protocol,
+        method=config.method,
+        paper_value=(papers_settings(config) or {}).get(setting),
+        steps=tuple(_steps(results, setting)),
+    )
 
 
 def _steps(results: Sequence[RunResult], setting: str) -> list[Step]:

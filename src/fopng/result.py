@@ -97,24 +97,24 @@ class RunResult:
             "removed_fraction": self.removed_fraction,
             "seconds": self.seconds,
             "config": config,
-            **{name: plain(getattr(self, name)) for name in _STORED if name != "status"},
+            **{name: plain(getattr(self, name)) for name in STORED if name != "status"},
         }
         return {name: _without_nan(value) for name, value in members.items()}
 
     @classmethod
     def from_dict(cls, members: Mapping[str, object]) -> "RunResult":
         """The result that `as_dict` described; the scores are computed anew."""
-        missing = sorted({"config", *_STORED} - set(members))
+        missing = sorted({"config", *STORED} - set(members))
         if missing:
             raise ValueError(f"Expected the members {missing} in a result, got {sorted(members)}. Run it again.")
         config = members["config"]
         if not isinstance(config, Mapping):
             raise TypeError(f"Expected a mapping for config, got {config!r}. Run it again.")
-        stored = {name: members[name] for name in _STORED}
+        stored = {name: members[name] for name in STORED}
         return cls(config=RunConfig.from_dict(config), **stored)  # type: ignore[arg-type]  # checked in __post_init__
 
 
-_STORED = (
+STORED = (
     "accuracy",
     "validation_accuracy",
     "initial_accuracy",
@@ -125,6 +125,7 @@ _STORED = (
     "environment",
     "status",
 )
+"""The members that are measured; everything else in `as_dict` follows from them and from the configuration."""
 
 
 def read_result(path: Path) -> RunResult:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fopng.cli import benchmarks, compare, data, demo, methods, report, run, show, sweep
+from fopng.cli import ablate, benchmarks, claims, compare, data, demo, methods, paper, publish, report, run, show, sweep
 from fopng.cli.errors import exit_code
 
 app = typer.Typer(
@@ -18,7 +18,12 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
+app.command("ablate")(ablate.ablate)
+app.command("paper")(paper.paper)
+app.command("claims")(claims.claims)
 app.command("report")(report.report)
+app.command("export")(publish.export)
+app.command("publish")(publish.publish)
 app.command("show")(show.show)
 app.command("methods")(methods.methods)
 app.command("benchmarks")(benchmarks.benchmarks)

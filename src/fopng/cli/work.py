@@ -18,6 +18,7 @@ from fopng.cli.stopping import Stopped, StopSignals
 if TYPE_CHECKING:
     from fopng.config import RunConfig
     from fopng.result import RunResult
+    from fopng.runs import Workshop
 
 
 class FailedRunsError(RuntimeError):
@@ -73,24 +74,29 @@ def raise_for(failed: Sequence[RunConfig]) -> None:
         raise FailedRunsError(f"{len(failed)} runs failed ({names}). The same command tries them again.")
 
 
-def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
-    from fopng.observers import progress
+def workshop(means: Means, notice: Callable[[str], None], should_stop: Callable[[], bool]) -> Workshop:
+    """Where and how the runs of a command are done."""
     from fopng.runs import Workshop
     from fopng.store import Store
 
-    device = find_device(means.device)
-    workshop = Workshop(
+    return Workshop(
         store=Store(means.out),
-        device=device,
+        device=find_device(means.device),
         data_dir=means.data_dir,
         tensorboard=means.tensorboard,
-        notice=_teller(console),
-        should_stop=signals,
+        notice=notice,
+        should_stop=should_stop,
         engine=means.engine.value,
         keep_going=means.keep_going,
     )
-    runs = len(configs) if means.again else len(workshop.unfinished(configs))
-    watched = workshop.watched_by(progress(console, runs=runs))
+
+
+def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
+    from fopng.observers import progress
+
+    shop = workshop(means, _teller(console), signals)
+    runs = len(configs) if means.again else len(shop.unfinished(configs))
+    watched = shop.watched_by(progress(console, runs=runs))
     with threads_used(means.threads, configs[0].model):
         return watched.do(configs, again=means.again)
 

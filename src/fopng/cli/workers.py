@@ -98,19 +98,9 @@ def _say(message: str) -> None:
 
 
 def _do(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
-    from fopng.runs import Workshop
-    from fopng.store import Store
+    from fopng.cli.work import workshop
 
     assert _worker is not None
-    workshop = Workshop(
-        store=Store(means.out),
-        device=find_device(means.device),
-        data_dir=means.data_dir,
-        tensorboard=means.tensorboard,
-        should_stop=_worker.should_stop,
-        engine=means.engine.value,
-        keep_going=means.keep_going,
-        notice=_say,
-    )
+    shop = workshop(means, _say, _worker.should_stop)
     with threads_used(means.threads or 1, configs[0].model):
-        return workshop.do(configs, again=means.again)
+        return shop.do(configs, again=means.again)

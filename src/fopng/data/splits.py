@@ -151,6 +151,17 @@ class ArraySplit(Split):
             and self._scaling == other._scaling
         )
 
+    def first(self, count: int) -> ArraySplit:
+        """The same with its first samples alone, or all of them where there are fewer."""
+        rows = np.arange(len(self)) if self._rows is None else self._rows
+        return ArraySplit(
+            self._images,
+            self._targets[:count].numpy(),
+            rows=rows[:count],
+            pixels=self._pixels,
+            scaling=self._scaling,
+        )
+
     def read(self, rows: Tensor, device: Device = None) -> Batch:
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
         rows = rows.cpu()

@@ -1,0 +1,166 @@
+"""`fopng paper`: every experiment of the paper, and what became of its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fopng.cli.options import EpochsOption, SeedsOption
+from fopng.cli.output import show_json, show_table
+from fopng.cli.run_options import WorkOptions, parse_seeds, takes
+
+if TYPE_CHECKING:
+    from fopng.config import RunConfig
+    from fopng.paper import Part
+    from fopng.result import RunResult
+
+
+class Protocols(StrEnum):
+    """Which protocols the paper is done under."""
+
+    MATCHED = "matched"
+    PRINTED = "printed"
+    BOTH = "both"
+
+
+def complete_parts(incomplete: str) -> list[str]:
+    """Parts of the paper, for the shell."""
+    from fopng.paper import part_names
+
+    return [name for name in part_names() if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions(WorkOptions):
+    """How the paper is done."""
+
+    seeds: SeedsOption = "5"
+    epochs: EpochsOption = None
+    protocol: Annotated[
+        Protocols,
+        typer.Option(
+            "--protocol",
+            help="matched: every method learns the first task with the same SGD. printed: as the paper's text says. "
+            "both: one after the other.",
+        ),
+    ] = Protocols.MATCHED
+
+    def parts(self, only: Sequence[str]) -> list[Part]:
+        """What is to be done."""
+        from fopng.paper import paper_parts
+
+        protocols = ["matched", "printed"] if self.protocol is Protocols.BOTH else [self.protocol.value]
+        return paper_parts(
+            protocols=protocols, seeds=parse_seeds(self.seeds), epochs=self.epochs, only=only, data_dir=self.data_dir
+        )
+
+
+@takes(PaperOptions)
+def paper(
+    options: PaperOptions,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="A benchmark, an ablation (lambda, alpha, fisher-samples), comparisons or ablations. Can be repeated.",
+            autocompletion=complete_parts,
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")
+    ] = False,
+    estimate: Annotated[
+        bool, typer.Option(help="Say beforehand how long it will take, from a short measurement.")
+    ] = True,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Where the page goes; into the folder of the runs when left out."),
+    ] = None,
+) -> None:
+    """Do the paper's experiments: five benchmarks, seven methods and those beside them, five seeds, three ablations."""
+    from fopng.claims import judge
+    from fopng.cli.claims import show_findings
+    from fopng.cli.results import say, show_results, write_page
+    from fopng.cli.work import do_runs, raise_for
+
+    parts = [(part, part.configurations()) for part in options.parts(only or [])]
+    _show_plan(parts, options, dry_run=dry_run, estimate=estimate)
+    if dry_run:
+        return
+    done: dict[str, RunResult] = {}
+    for number, (part, configs) in enumerate(parts, start=1):
+        say(f"Part {number} of {len(parts)}: {part.title}")
+        done |= {result.config.key: result for result in do_runs(configs, options.means(keep_going=True))}
+    results = list(done.values())
+    findings = judge(results)
+    if options.as_json:
+        show_json({"results": [r.as_dict() for r in results], "claims": [each.as_dict() for each in findings]})
+    else:
+        show_results(results, as_json=False)
+        show_findings(findings)
+    write_page(page or options.out / "paper.html", results, title="The paper, end to end")
+    raise_for([config for _, configs in parts for config in configs if config.key not in done])
+
+
+def _show_plan(
+    parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, dry_run: bool, estimate: bool
+) -> None:
+    """How much there is to do, and how long it will take: on stdout when that is all that was asked for."""
+    from fopng.cli.results import say
+    from fopng.observers.progress import duration
+
+    rows = _planned(parts, options, estimate=estimate)
+    missing, seconds = sum(row.missing for row in rows), sum(row.seconds or 0 for row in rows)
+    if dry_run and options.as_json:
+        show_json([vars(row) for row in rows])
+    elif dry_run:
+        columns = ("part", "runs", "missing", "time")
+        cells = [(row.part, str(row.runs), str(row.missing), _time(row.seconds)) for row in rows]
+        show_table(columns, cells, right=columns[1:])
+    if missing:
+        time = f", about {duration(seconds)} here" if estimate else ""
+        say(
+            f"{missing} of {sum(row.runs for row in rows)} runs to do{time}. What is interrupted goes on with the same command."
+        )
+
+
+@dataclass(frozen=True)
+class _Planned:
+    part: str
+    runs: int
+    missing: int
+    seconds: float | None
+
+
+def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, estimate: bool) -> list[_Planned]:
+    from fopng.cli.machine import threads_used
+    from fopng.cli.results import say
+    from fopng.cli.work import workshop
+    from fopng.paper import Cost
+    from fopng.store import Store
+
+    shop = workshop(options.means(), say, lambda: False)
+    known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
+    cost, counted, rows = Cost(shop, known), set[str](), []
+    for part, configs in parts:
+        # The paper's value of an ablated setting is done with the comparison already.
+        new = [config for config in configs if config.key not in counted]
+        counted |= {config.key for config in new}
+        seconds = None
+        if estimate and new:
+            with threads_used(options.threads, new[0].model):
+                seconds = cost.seconds(new, options.jobs)
+        rows.append(_Planned(part.title, len(new), len(shop.unfinished(new)), seconds))
+    return rows
+
+
+def _time(seconds: float | None) -> str:
+    from fopng.observers.progress import duration
+
+    return "" if seconds is None else duration(seconds)

@@ -1,0 +1,161 @@
+"""The project's published results: a digest in Markdown, condition beside condition, made from committed files alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fopng.claims import NO_RUNS, judge
+from fopng.config import Value, canonical_json, differing
+from fopng.experiments import Comparison, Experiments, sort_out
+from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
+from fopng.result import RunResult
+from fopng.scores import Estimate
+
+TITLE = "Fisher-orthogonal projected natural gradient descent: what was found"
+
+HEADING = """# Results
+
+Made by `make results` from the files under `results/`; a test makes it again and compares. The page with every figure, the runs and
+the command behind each number is [results/report.html](results/report.html); how to read a verdict stands in
+[experiments](experiments.md)."""
+
+COMMANDS = """## Commands
+
+    fopng paper --protocol both --out runs              the comparisons and the ablations
+    fopng sweep experiments/mnist.toml --out runs       settings selected on validation, then measured on test
+    fopng export runs results                           the result files that are committed
+    make results                                        this page and the other one"""
+
+
+def digest(results: Iterable[RunResult]) -> str:
+    """The Markdown text for these results."""
+    results = list(results)
+    experiments = sort_out(results)
+    blocks = [HEADING, *_claims(judge(results)), *_comparisons(experiments), *_choices(experiments.responses)]
+    return "\n\n".join([*blocks, *_ablations(experiments.ablations), COMMANDS]) + "\n"
+
+
+def _claims(findings: Sequence[Finding]) -> list[str]:
+    conditions = sorted({finding.condition for finding in findings} - {NO_RUNS})
+    by_claim: dict[str, dict[str, Finding]] = {}
+    for finding in findings:
+        by_claim.setdefault(finding.claim, {})[finding.condition] = finding
+    rows = []
+    for claim, found in by_claim.items():
+        any_of = next(iter(found.values()))
+        verdicts = [found[each].verdict.value if each in found else "" for each in conditions]
+        rows.append([f'"{any_of.sentence}"<br>{any_of.reading} *({claim})*', *verdicts])
+    judged = [finding.verdict for finding in findings if finding.condition != NO_RUNS]
+    counts = [f"{judged.count(verdict)} {verdict.value}" for verdict in Verdict]
+    return [
+        "## What the paper says, and what the runs say",
+        f"Sentences of the paper, each with how it is read, under each condition: {', '.join(counts)}. "
+        "An empty cell: no such runs.",
+        _table(["claim", *conditions], rows),
+    ]
+
+
+def _comparisons(experiments: Experiments) -> list[str]:
+    blocks = ["## Final accuracy"]
+    by_benchmark: dict[str, list[Comparison]] = {}
+    for comparison in experiments.comparisons:
+        by_benchmark.setdefault(comparison.results[0].config.benchmark, []).append(comparison)
+    for benchmark, comparisons in by_benchmark.items():
+        lines: dict[str, dict[str, str]] = {}
+        conditions = [_condition(comparison) for comparison in comparisons]
+        for condition, comparison in zip(conditions, comparisons, strict=True):
+            for label, runs in _by_label(comparison.results).items():
+                lines.setdefault(label, {})[condition] = _cell(runs)
+        rows = [[label, *(found.get(condition, "") for condition in conditions)] for label, found in lines.items()]
+        blocks += [f"### {benchmark}", _table(["method", *conditions], rows)]
+    blocks.append(
+        "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
+        "(Student's t) and the forgetting in brackets."
+    )
+    return blocks
+
+
+def _condition(comparison: Comparison) -> str:
+    config = comparison.results[0].config
+    seeds = len({result.config.seed for result in comparison.results})
+    return f"{comparison.condition}, {config.epochs} epochs, {seeds} seeds"
+
+
+def _by_label(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """The runs of each method; where it was run with several settings, of each of them."""
+    methods: dict[str, list[RunResult]] = {}
+    for result in results:
+        methods.setdefault(result.config.method, []).append(result)
+    found: dict[str, list[RunResult]] = {}
+    for method, runs in sorted(methods.items()):
+        names = differing([run.config.settings for run in runs])
+        for run in sorted(runs, key=lambda run: canonical_json(run.config.settings)):
+            words = ", ".join(f"{name}={_shown(run.config.settings.get(name))}" for name in names)
+            found.setdefault(f"{method} ({words})" if words else method, []).append(run)
+    return found
+
+
+def _cell(runs: Sequence[RunResult]) -> str:
+    forgetting = Estimate.of([run.forgetting for run in runs])
+    diverged = sum(run.status == "diverged" for run in runs)
+    lost = f", {diverged} diverged" if diverged else ""
+    return f"{_estimate(Estimate.of(list(final_by_seed(runs).values())))} ({_percent(forgetting.mean)}{lost})"
+
+
+def _choices(responses: Sequence[Response]) -> list[str]:
+    if not responses:
+        return []
+    rows = [
+        [
+            f"{response.benchmark} ({response.protocol})",
+            response.method,
+            _settings({} if response.chosen is None else response.chosen.settings) or "nothing",
+            "" if response.chosen is None else _percent(response.chosen.accuracy.mean),
+            str(len(response.points)),
+            " ".join(response.notes),
+        ]
+        for response in responses
+    ]
+    columns = ["benchmark", "method", "chosen", "accuracy on validation, %", "points", "notes"]
+    return ["## Settings selected on validation", _table(columns, rows)]
+
+
+def _ablations(ablations: Sequence[Ablation]) -> list[str]:
+    settings: dict[str, list[Ablation]] = {}
+    for ablation in ablations:
+        settings.setdefault(ablation.setting, []).append(ablation)
+    blocks = ["## Ablations"] if settings else []
+    for setting, members in settings.items():
+        values = {_shown(step.value): step.value for ablation in members for step in ablation.steps}
+        found = [{_shown(step.value): step for step in ablation.steps} for ablation in members]
+        ordered = sorted(values, key=lambda word: rank(values[word]))
+        rows = [[word, *(_step(steps.get(word)) for steps in found)] for word in ordered]
+        heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {_shown(a.paper_value)}" for a in members]
+        blocks += [f"### {setting}", _table([setting, *heads], rows)]
+    return blocks
+
+
+def _step(step: Step | None) -> str:
+    return "" if step is None else _estimate(step.accuracy)
+
+
+def _estimate(estimate: Estimate) -> str:
+    half = estimate.half_width(0.95)
+    return _percent(estimate.mean) + ("" if half != half else f" ± {100 * half:.2f}")
+
+
+def _percent(value: float) -> str:
+    return "–" if value != value else f"{100 * value:.2f}"
+
+
+def _settings(settings: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in settings.items())
+
+
+def _shown(value: Value) -> str:
+    if value is None:
+        return "all"
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
