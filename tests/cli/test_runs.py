@@ -230,7 +230,10 @@ class TestReportAndShow:
             (("--format", "csv", "-o", "anything"), "anything"),
             (("--format", "json"), "report.json"),
             (("--format", "svg"), "figures/01-split-digits-matched-protocol-the-papers-settings-accuracy.svg"),
-            (("--format", "png", "-o", "here"), "here/01-split-digits-matched-protocol-the-papers-settings-matrices.png"),
+            (
+                ("--format", "png", "-o", "here"),
+                "here/01-split-digits-matched-protocol-the-papers-settings-matrices.png",
+            ),
         ],
     )
     def test_report_in_other_formats(self, fopng, tmp_path, arguments, written):

@@ -18,7 +18,7 @@ def rows(text):
 def test_the_numbers_are_those_of_the_lines():
     runs = laboratory(["sgd", "ewc"])
     [panel] = report.summarise(runs)
-    table = rows(report.report_markdown(runs, title="x"))
+    table = rows(report.report_markdown(runs, title="x", findings=[]))
     assert [row[0] for row in table[2:]] == [line.label for line in panel.lines]
     best = f"{100 * panel.lines[0].accuracy.mean:.2f}"
     assert table[2][1] == f"**{best}**"
@@ -57,6 +57,12 @@ def test_sweeps_and_ablations():
     text = report.report_markdown(runs, title="x")
     assert "| fopng | 90.00 | lr=0.4 |" in text
     assert "| 0.0005 (the paper's) | 80.00 |" in text
+
+
+def test_claims():
+    text = report.report_markdown(laboratory(["sgd", "ewc", "fopng", "ogd"]), title="x")
+    assert "## The paper's claims" in text
+    assert re.search(r"\| does not hold \| matched protocol[^|]* \| [^|]+: -[0-9.]+ \(-[0-9.]+ to -[0-9.]+\)", text)
 
 
 def test_no_results():

@@ -230,10 +230,17 @@ def test_claims_have_their_verdict_and_evidence():
     )  # fmt: skip
     there = Page(report.report_html([run], title="x", findings=[finding]))
     words = "".join(there.words)
-    for text in ("<b>leads</b>", "FOPNG leads.", "holds", "+1.50", "+0.10 to +2.90", "Missing: runs of ewc"):
+    for text in ("<b>leads</b>", "FOPNG leads.", "holds", "+1.50", "+0.10 to +2.90", "Runs that are not there: runs of ewc."):
         assert text in words
     assert "b" not in there.tags
     assert len(there.having("a", href="#r0")) > 1
+
+
+def test_claims_are_judged_by_the_runs_and_left_out_where_none_can_be():
+    words = "".join(page(laboratory(["sgd", "ewc", "fopng", "ogd"])).words)
+    assert "The paper's claims" in words
+    assert "does not hold" in words
+    assert "The paper's claims" not in "".join(page(laboratory(["sgd"], benchmarks=["anything"], dataset="x")).words)
 
 
 def test_accessible_names():

@@ -32,7 +32,12 @@ class Format(StrEnum):
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="The folder of the runs.")] = Path("runs"),
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUNS", help="Folders of runs, or of exported results; runs when left out.", show_default=False
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -75,17 +80,20 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page from whatever runs are there, and print its tables."""
+    from fopng.bundle import load_results
     from fopng.cli.results import show_results
-    from fopng.store import Store, selection
+    from fopng.store import selection
 
     kind = kind or _format_of(output)
     if matrix and kind is not Format.CSV:
         raise ValueError(f"Expected --format csv for --matrix, got {kind.value}.")
     keeps = selection(benchmarks=benchmark, methods=method, protocols=None if protocol is None else [protocol.value])
-    results = Store(runs).results(keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
+    places = places or [Path("runs")]
+    results = load_results(places, keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
     if not results:
+        named = ", ".join(map(str, places))
         raise ValueError(
-            f"Expected finished runs in {runs}, got none that were asked for. See: fopng show --out {runs}"
+            f"Expected finished runs in {named}, got none that were asked for. See: fopng show --out {places[0]}"
         )
     show_results(results, as_json=as_json)
     _write(output or kind.target, kind, results, title=title, matrix=matrix)

@@ -78,9 +78,9 @@ class Curves:
     @property
     def rows(self) -> list[tuple[Series, list[Entry | None]]]:
         """The figure as a table: for each series an entry a column; None where it has no such point."""
-        return [
-            (series, [series.entries.get(canonical_json(value)) for value in self.columns]) for series in self.series
-        ]
+        columns = [canonical_json(value) for value in self.columns]
+        entries = [(series, series.entries) for series in self.series]
+        return [(series, [some.get(column) for column in columns]) for series, some in entries]
 
 
 @final

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fopng import atomic
+from fopng.claims import judge
 from fopng.findings import Finding
 from fopng.report import words
+from fopng.report.claims import amount, interval
 from fopng.report.lines import Line
-from fopng.report.page import Section, amount, sections_of
+from fopng.report.page import Section, sections_of
 from fopng.report.standing import Mark
 from fopng.report.summary import Panel, unique
 from fopng.report.variations import AblationGroup, Sweep
@@ -27,23 +29,27 @@ READING = (
 )
 
 
-def write_markdown(path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> None:
+def write_markdown(
+    path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None
+) -> None:
     """Write the tables for these results, whole or not at all."""
     atomic.write_text(path, report_markdown(results, title=title, findings=findings))
 
 
-def report_markdown(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> str:
+def report_markdown(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None) -> str:
     """Claims, comparisons, sweeps and ablations as tables, each with the commands behind it.
 
     Args:
         results: any results.
         title: the heading.
-        findings: what became of the paper's claims, where that was asked.
+        findings: what became of the paper's claims; judged by these results when left out.
     """
-    sections = sections_of(unique(results))
+    runs = unique(results)
+    sections = sections_of(runs)
     blocks = [f"# {_escaped(title)}"]
-    if findings:
-        blocks += ["## The paper's claims", _claims(findings)]
+    decided = [finding for finding in (judge(runs) if findings is None else findings) if finding.evidence]
+    if decided:
+        blocks += ["## The paper's claims", _claims(decided)]
     for section in sections:
         blocks += _section(section)
     if not sections:
@@ -135,8 +141,7 @@ def _claims(findings: Sequence[Finding]) -> str:
             finding.verdict.value,
             _escaped(finding.condition),
             "<br>".join(
-                f"{_escaped(one.words)}: {amount(one.estimate.mean, one.unit)} "
-                f"({amount(one.low, one.unit)} to {amount(one.high, one.unit)})"
+                f"{_escaped(one.words)}: {amount(one.estimate.mean, one.unit)} ({interval(one)})"
                 for one in finding.evidence
             ),
         ]

@@ -3,17 +3,19 @@
 import base64
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from fopng import atomic
+from fopng.claims import judge
 from fopng.experiments import sort_out
-from fopng.findings import Finding, Unit
+from fopng.findings import Finding
 from fopng.report import words
 from fopng.report.charts import Chart, Curves, charts_of, variation_curves
+from fopng.report.claims import amount, counts, interval, judged, owners
 from fopng.report.families import Family, family_of
 from fopng.report.lines import Line
 from fopng.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
@@ -52,21 +54,24 @@ class Section:
         return {Panel: "comparison", Sweep: "sweep", AblationGroup: "ablation"}[type(self.content)]
 
 
-def write_report(path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> None:
+def write_report(
+    path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None
+) -> None:
     """Write the page for these results, whole or not at all."""
     atomic.write_text(path, report_html(results, title=title, findings=findings))
 
 
-def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> str:
+def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None) -> str:
     """The page: claims with their verdicts, comparisons, sweeps, ablations, and the runs behind every number.
 
     Args:
         results: any results; those that can be compared are shown together.
         title: the page's heading.
-        findings: what became of the paper's claims, where that was asked.
+        findings: what became of the paper's claims; judged by these results when left out.
     """
     runs = unique(results)
     sections = sections_of(runs)
+    claims = judged(judge(runs) if findings is None else findings)
     methods = {method: index for index, method in enumerate(sorted({run.config.method for run in runs}))}
     lines = [line for section in sections for line in section.shown_first]
     evidence = {line.key: f"r{number}" for number, line in enumerate(lines)}
@@ -77,11 +82,12 @@ def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[
         environment.get_template("page.html.jinja").render(
             title=title,
             sections=sections,
-            findings=findings,
+            claims=claims if any(claim.decided for claim in claims) else [],
+            verdicts=counts(claims),
             families=_families(methods),
             methods=methods,
             evidence=evidence,
-            owners={run: identifier for line, identifier in evidence.items() for run in line},
+            owners={run: line for line in reversed(lines) for run in line.key},
             runs=len(runs),
             script=script,
             script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -132,22 +138,6 @@ def surroundings(line: Line) -> list[str]:
     )
 
 
-def amount(value: float, unit: Unit) -> str:
-    """A number behind a verdict: percentage points of accuracy, or a factor.
-
-    >>> amount(0.0123, "points"), amount(1.5, "times")
-    ('+1.23', '1.50 ×')
-    """
-    if math.isnan(value):
-        return words.NONE
-    return f"{100 * value:+.2f}" if unit == "points" else f"{value:.2f} ×"
-
-
-def owners(runs: Sequence[str], of: Mapping[str, str]) -> list[str]:
-    """The identifiers of the lines that these runs belong to, each once."""
-    return list(dict.fromkeys(of[run] for run in runs if run in of))
-
-
 def looks_of_sections(sections: Sequence[Section]) -> Looks:
     """A look for every name that something is drawn under."""
     compared = [
@@ -189,6 +179,7 @@ def _environment(dress: Dress) -> "jinja2.Environment":
         "key": lambda line: markupsafe.Markup(key(dress.looks[line.label], line.family)),
         "series_key": lambda series: markupsafe.Markup(key(dress.looks[series.label], series.line.family)),
         "amount": amount,
+        "interval": interval,
         "owners": owners,
     }
     return environment
