@@ -249,6 +249,35 @@ def test_words_and_lines_stand_out_from_the_page(open_page, scheme):
     assert strokes >= 3
 
 
+def test_what_a_screen_reader_is_told(open_page):
+    browser = open_page(everything())
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    spoken = [
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip()) for node in tree if not node["ignored"]
+    ]
+    named = ("image", "table", "button", "link", "checkbox", "region", "columnheader", "rowheader", "heading", "group")
+    assert {role for role, name in spoken if role in named and not name} <= {"group"}
+    assert {role for role, _ in spoken} >= {"image", "table", "button", "link", "checkbox", "region", "heading", "main"}
+    levels = browser.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4')].filter(h => !h.closest('dialog')).map(h => +h.tagName[1])"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+
+
+def test_the_keyboard_reaches_everything_in_the_order_of_the_page(open_page):
+    browser = open_page(laboratory(["sgd", "ewc"]))
+    wanted = browser.evaluate(
+        "[...document.querySelectorAll('a[href], button, input, summary, [tabindex]')].filter(e => e.checkVisibility())"
+        ".map(e => { e.dataset.place = ++window.places || (window.places = 1); return e.dataset.place; })"
+    )
+    reached = []
+    for _ in wanted:
+        browser.press("Tab", 9)
+        reached.append(browser.evaluate("document.activeElement.dataset.place"))
+    assert reached == wanted
+
+
 SHADES = """(() => {
   const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const linear = v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;

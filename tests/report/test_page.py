@@ -218,6 +218,21 @@ def test_sweeps_and_ablations_have_sections_of_their_own():
     assert {each["id"].partition("-")[2] for each in there.having("figure")} >= {"response-lr", "response-damping"}
 
 
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_a_method_whose_every_run_diverged(rows):
+    runs = [diverged(run, rows) for run in laboratory(["sgd"])]
+    for results in (runs, [*runs, *laboratory(["ewc"])]):
+        assert "0 of 3, 3 diverged" in "".join(page(results).words)
+
+
+def test_settings_with_names_like_one_another_have_figures_of_their_own():
+    names = ["a b", "a-b", "<a>b"]
+    settings = [{**dict.fromkeys(names, 0), name: value} for name in names for value in (1, 2, 3)]
+    there = page([held_out(0.5, settings=some) for some in settings])
+    figures = [each["id"] for each in there.having("figure")]
+    assert figures == ["p0-response-a-b", "p0-response-a-b-1", "p0-response-a-b-2"]
+
+
 def test_claims_have_their_verdict_and_evidence():
     run = seeds(1)[0]
     evidence = Evidence(
@@ -230,7 +245,14 @@ def test_claims_have_their_verdict_and_evidence():
     )  # fmt: skip
     there = Page(report.report_html([run], title="x", findings=[finding]))
     words = "".join(there.words)
-    for text in ("<b>leads</b>", "FOPNG leads.", "holds", "+1.50", "+0.10 to +2.90", "Runs that are not there: runs of ewc."):
+    for text in (
+        "<b>leads</b>",
+        "FOPNG leads.",
+        "holds",
+        "+1.50",
+        "+0.10 to +2.90",
+        "Runs that are not there: runs of ewc.",
+    ):
         assert text in words
     assert "b" not in there.tags
     assert len(there.having("a", href="#r0")) > 1

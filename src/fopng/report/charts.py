@@ -11,6 +11,7 @@ from fopng.report.lines import Line
 from fopng.report.scales import Categories, Linear, Scale, scale_of
 from fopng.report.summary import Panel
 from fopng.report.variations import Variation
+from fopng.report.words import slug
 from fopng.scores import Estimate
 
 Entry = tuple[Line, Estimate]
@@ -214,10 +215,17 @@ def variation_curves(variations: Sequence[Variation], part: str, note: str) -> l
         note: how to read the figures.
     """
     names = sorted({variation.setting for variation in variations})
-    return [_response(name, [each for each in variations if each.setting == name], part, note) for name in names]
+    files = [slug(name) for name in names]
+    # Two settings whose names come to the same for files are numbered.
+    suffixes = [f"-{before}" if (before := files[:place].count(file)) else "" for place, file in enumerate(files)]
+    return [
+        _response(f"response-{file}{suffix}", [each for each in variations if each.setting == name], part, note)
+        for name, file, suffix in zip(names, files, suffixes, strict=True)
+    ]
 
 
 def _response(name: str, variations: Sequence[Variation], part: str, note: str) -> Curves:
+    setting = variations[0].setting
     values = {canonical_json(answer.value): answer.value for each in variations for answer in each.answers}
     series = tuple(
         Series(
@@ -231,9 +239,9 @@ def _response(name: str, variations: Sequence[Variation], part: str, note: str) 
     )
     papers = {canonical_json(value): value for each in variations for value in each.papers}
     return Curves(
-        f"response-{name}",
-        f"Response to {name}",
-        scale_of(name, sorted(values.values(), key=rank)),
+        name,
+        f"Response to {setting}",
+        scale_of(setting, sorted(values.values(), key=rank)),
         _percent_axis(f"final {part} accuracy, %", series, 0.95),
         series,
         0.95,

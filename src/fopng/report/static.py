@@ -1,7 +1,6 @@
 """The figures of a page as files for papers and slides: PNG, SVG or PDF, the same bytes for the same results."""
 
 import io
-import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from fopng.report.looks import Looks
 from fopng.report.page import Section, looks_of_sections, sections_of
 from fopng.report.plots import one_line, plot, plot_matrices
 from fopng.report.summary import Panel, unique
+from fopng.report.words import slug
 from fopng.result import RunResult
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def write_figures(folder: Path, results: Iterable[RunResult], *, kind: str) -> l
     with _plain_matplotlib():
         for number, section in enumerate(sections, start=1):
             for name, figure in _figures(section, looks):
-                stem = "-".join((f"{number:02d}", _slug(section.content.title), _slug(section.content.condition), name))
+                stem = "-".join((f"{number:02d}", slug(section.content.title), slug(section.content.condition), name))
                 path = folder / f"{stem}.{kind}"
                 atomic.write_bytes(path, _bytes(figure, kind))
                 written.append(path)
@@ -61,14 +61,9 @@ def write_pdf(path: Path, results: Iterable[RunResult]) -> None:
 
 def _figures(section: Section, looks: Looks) -> Iterator[tuple[str, "Figure"]]:
     for chart in section.charts:
-        yield _slug(chart.name), plot(chart, looks)
+        yield chart.name, plot(chart, looks)
     if isinstance(section.content, Panel) and any(line.matrix for line in section.content.lines):
         yield "matrices", plot_matrices([line for line in section.content.lines if line.matrix])
-
-
-def _slug(text: str) -> str:
-    """A name for a file: letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("'", "")).strip("-")[:60] or "x"
 
 
 def _bytes(figure: "Figure", kind: str) -> bytes:

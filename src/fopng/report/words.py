@@ -1,6 +1,7 @@
 """Numbers, settings and names as people read them."""
 
 import math
+import re
 
 from fopng.config import Value
 from fopng.scores import Estimate
@@ -72,3 +73,12 @@ def shortened(text: str, length: int) -> str:
     'natural …'
     """
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def slug(text: str) -> str:
+    """A name for files and identifiers: letters, digits and hyphens.
+
+    >>> slug("The paper's settings")
+    'the-papers-settings'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("'", "")).strip("-")[:60] or "x"
