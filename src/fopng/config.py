@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 Value = None | bool | int | float | str | Sequence["Value"] | Mapping[str, "Value"]
@@ -94,7 +95,7 @@ class RunConfig:
         training = {"epochs": self.epochs, "batch_size": self.batch_size, "first_task_lr": self.first_task_lr}
         return {**training, **self.benchmark_parameters, **self.settings}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Sixteen hexadecimal digits that name the run."""
         return hashlib.sha256(self.canonical().encode("ascii")).hexdigest()[:16]

@@ -60,7 +60,8 @@ def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule
         results: any results.
         rule_of: how a sweep on a benchmark chooses; the paper's rule by default.
     """
-    results = list(results)
+    # A run that is counted twice makes intervals too narrow.
+    results = {result.config.key: result for result in results}.values()
     held_out = [result for result in results if result.config.validation]
     on_test = [result for result in results if not result.config.validation]
     responses = [respond(group, rule_of(group[0].config.benchmark)) for group in _grouped(held_out, _method_and_rest)]
