@@ -6,6 +6,7 @@ from fopng.claims import NO_RUNS, judge
 from fopng.config import Value, canonical_json, differing
 from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
+from fopng.methods.catalog import METHODS
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -64,7 +65,7 @@ def _comparisons(experiments: Experiments) -> list[str]:
         for condition, comparison in zip(conditions, comparisons, strict=True):
             for label, runs in _by_label(comparison.results).items():
                 lines.setdefault(label, {})[condition] = _cell(runs)
-        rows = [[label, *(found.get(condition, "") for condition in conditions)] for label, found in lines.items()]
+        rows = [[label, *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
         blocks += [f"### {benchmark}", _table(["method", *conditions], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
@@ -85,7 +86,8 @@ def _by_label(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     for result in results:
         methods.setdefault(result.config.method, []).append(result)
     found: dict[str, list[RunResult]] = {}
-    for method, runs in sorted(methods.items()):
+    order = [*METHODS, *sorted(set(methods) - set(METHODS))]
+    for method, runs in sorted(methods.items(), key=lambda item: order.index(item[0])):
         names = differing([run.config.settings for run in runs])
         for run in sorted(runs, key=lambda run: canonical_json(run.config.settings)):
             words = ", ".join(f"{name}={_shown(run.config.settings.get(name))}" for name in names)

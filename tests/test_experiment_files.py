@@ -1,0 +1,61 @@
+"""The files under experiments/: every one can be read, and the paper's grids are the paper's."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fopng.methods.catalog import METHODS
+from fopng.sweep import read_sweep
+
+FOLDER = Path(__file__).parents[1] / "experiments"
+PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fopng.tex"
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+def test_they_are_there():
+    assert {file.stem for file in FILES} >= {"paper-mnist", "paper-cifar", "mnist", "methods"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_setting_exists(file):
+    """Of methods that this version has; a file may speak of others."""
+    sweep = read_sweep(file)
+    known = [method for method in sweep.stages if method in METHODS]
+    assert len(known) >= 2
+    assert sweep.only([], known).typed().size() > 0
+
+
+def test_every_method_has_the_same_effort():
+    sweep = read_sweep(FOLDER / "methods.toml")
+    assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {18}
+    ours = {"sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher", "ong", "natural-ogd"}
+    assert set(sweep.stages) >= ours
+
+
+@pytest.mark.parametrize("name", ["paper-mnist", "paper-cifar"])
+def test_the_papers_grids(name):
+    if not PAPER.exists():
+        pytest.skip("the paper's source is not beside this repository")
+    tex = PAPER.read_text(encoding="utf-8")
+    rates, strengths, dampings = (
+        tuple(float(value) for value in re.search(pattern, tex).group(1).split(","))
+        for pattern in (
+            r"For the learning rate, we swept over \[(.*?)\]",
+            r"For EWC, the \$\\lambda\$ regularization coefficient was swept over \[(.*?)\]",
+            r"FOPNG-PreFisher, the \$\\lambda\$ regularization coefficient was swept over \[(.*?)\]",
+        )
+    )
+    stages = read_sweep(FOLDER / f"{name}.toml").typed().stages
+    assert {method: found[0].lists["lr"] for method, found in stages.items()} == dict.fromkeys(stages, rates)
+    assert stages["ewc"][0].lists["strength"] == strengths
+    for method in ("fng", "fopng", "fopng-prefisher"):
+        assert stages[method][0].lists["damping"] == (1e-3,)
+        assert stages[method][1].lists == {"damping": dampings}
+
+
+def test_the_papers_filter_is_for_mnist():
+    filters = {
+        name: read_sweep(FOLDER / f"{name}.toml").rule.first_task_at_least for name in ("paper-mnist", "paper-cifar")
+    }
+    assert filters == {"paper-mnist": 0.9, "paper-cifar": 0.0}

@@ -1,0 +1,60 @@
+"""The digest of published results, and the pages in docs made again from the files under results/."""
+
+from pathlib import Path
+
+import pytest
+
+from fopng.ablations import ABLATIONS
+from fopng.bundle import load_results
+from fopng.publishing import TITLE, digest
+from fopng.report import report_html
+from paper_runs import paper_run
+from sweep_runs import held_out
+
+ROOT = Path(__file__).parents[1]
+
+
+def runs():
+    table = {"sgd": 0.7, "fopng": 0.9, "ogd": 0.8}
+    found = [paper_run("split-mnist", method, seed, level) for method, level in table.items() for seed in range(3)]
+    found += [paper_run("split-mnist", "sgd", seed, 0.6, protocol="printed", first_task_lr=None) for seed in range(3)]
+    found += [
+        paper_run("split-mnist", "fopng", seed, 0.85, settings={"damping": value})
+        for value in ABLATIONS["lambda"].values
+        if value != 5e-4
+        for seed in range(3)
+    ]
+    return [*found, *(held_out(0.5 + rate, settings={"lr": rate}) for rate in (0.1, 0.2, 0.3))]
+
+
+def test_every_part_is_there():
+    text = digest(runs())
+    assert "| method | matched protocol, the paper's settings, 5 epochs, 3 seeds | printed protocol" in text
+    assert "| sgd | 70.00 ± 0.05 (" in text
+    assert "### damping" in text
+    assert "| 1e-05 | 85.00 ± " in text
+    assert "| split-mnist (matched) | fopng | lr=0.3 | 80.00 | 3 | lr = 0.3 is the largest that was tried. |" in text
+    assert "*(beats-ogd)*" in text
+    assert "does not hold" in text
+
+
+def test_the_same_results_give_the_same_text_in_any_order():
+    assert digest(runs()) == digest(runs()[::-1])
+
+
+def test_no_results_at_all():
+    assert "## Final accuracy" in digest([])
+
+
+def test_tables_are_whole():
+    for block in digest(runs()).split("\n\n"):
+        if block.startswith("|"):
+            assert len({line.count("|") for line in block.splitlines()}) == 1
+
+
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are committed yet")
+def test_the_published_pages_are_those_of_the_committed_results():
+    results = load_results([ROOT / "results"])
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == digest(results)
+    page = (ROOT / "docs" / "results" / "report.html").read_text(encoding="utf-8")
+    assert page == report_html(results, title=TITLE)
