@@ -1,6 +1,7 @@
 """A configuration and a result to start from in tests of what runs leave behind."""
 
 import dataclasses
+from random import Random
 from typing import Any
 
 from fopng.config import RunConfig
@@ -36,3 +37,47 @@ def result(accuracy: Any = ((0.9, None), (0.8, 0.95)), *, removed: Any = (None, 
         peak_memory_bytes=1024,
         environment={"torch": "2.13.0", "device": "cpu", "threads": 1},
     )
+
+
+def laboratory(
+    methods: Any,
+    *,
+    benchmarks: Any = ("split-mnist",),
+    protocols: Any = ("matched",),
+    seeds: int = 3,
+    tasks: int = 5,
+    **changes: Any,
+) -> list[RunResult]:
+    """Results that look like those of real runs: each method learns and forgets in its own measure, every seed differs."""
+    found = []
+    for benchmark in benchmarks:
+        for protocol in protocols:
+            for place, method in enumerate(methods):
+                for seed in range(seeds):
+                    random = Random(ascii((benchmark, protocol, method, seed)))
+                    learnt, lost = 0.97 - 0.01 * (place % 7), 0.02 + 0.02 * (place % 5)
+                    matrix = [
+                        [max(0.1, learnt - lost * (k - j) + random.gauss(0, 0.01)) for j in range(k + 1)]
+                        + [None] * (tasks - k - 1)
+                        for k in range(tasks)
+                    ]
+                    projects = place % 3 == 0
+                    removed = (None, *(random.uniform(0.1, 0.2) for _ in range(tasks - 1))) if projects else ()
+                    own = {"settings": {"lr": 10.0 ** -(1 + place % 4)}, **changes}
+                    found.append(
+                        result(
+                            matrix,
+                            removed=removed,
+                            benchmark=benchmark,
+                            protocol=protocol,
+                            method=method,
+                            seed=seed,
+                            **own,
+                        )
+                    )
+    return found
+
+
+def diverged(run: RunResult, rows: int = 1) -> RunResult:
+    """The same run, had its numbers ended after some tasks."""
+    return dataclasses.replace(run, accuracy=run.accuracy[:rows], status="diverged")

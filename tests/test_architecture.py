@@ -23,7 +23,7 @@ LAYERS = {
     "running": ["train", "replicas", "observers", "checkpoint"],
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
-        *["request", "reference", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
+        *["request", "reference", "command", "runs", "together", "waves", "demo", "sweep", "paper", "report"],
         *["findings", "experiments", "claims", "bundle", "publishing", "ablations"],
     ],
     "edges": ["cli", "integrations", "distributed"],

@@ -136,3 +136,27 @@ def test_paired_differences_lose_what_the_seeds_share():
 def test_a_seed_that_only_one_has_is_missing():
     difference = scores.paired_difference({0: 0.9, 1: 0.8, 3: None}, {1: 0.7, 2: 0.5, 3: 0.1})
     assert (difference.count, difference.missing) == (1, 3)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8).filter(lambda values: np.std(values) > 1e-3))
+def test_the_p_value_is_scipys(values):
+    assert Estimate.of(values).p_value == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=1e-9)
+
+
+def test_the_p_value_where_there_is_no_spread():
+    assert Estimate.of([0.5, 0.5]).p_value == 0
+    assert Estimate.of([0.0, 0.0]).p_value == 1
+    assert math.isnan(Estimate.of([0.5]).p_value)
+
+
+def test_holm_worked_by_hand():
+    assert scores.holm([0.005, 0.011, 0.02, 0.04], 0.05) == [True, True, True, True]
+    assert scores.holm([0.04, 0.001, 0.03], 0.05) == [False, True, False]
+    assert scores.holm([], 0.05) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=6), st.floats(0.001, 0.2))
+def test_holm_refutes_between_bonferroni_and_no_correction(p_values, level):
+    for p_value, refuted in zip(p_values, scores.holm(p_values, level), strict=True):
+        assert refuted or p_value > level / len(p_values)
+        assert not refuted or p_value <= level

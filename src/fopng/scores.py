@@ -8,6 +8,7 @@ not there is NaN, so that nothing is averaged over less than it says.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,19 @@ class Estimate:
             return math.nan
         return student_t(confidence, self.count - 1) * self.deviation / math.sqrt(self.count)
 
+    @property
+    def p_value(self) -> float:
+        """How often a mean lies at least this far from 0 when the true one is 0: the two-sided t test; NaN for one seed.
+
+        >>> round(Estimate.of([0.5, 1.0, 1.5]).p_value, 4)
+        0.0742
+        """
+        if self.count < 2:
+            return math.nan
+        degrees = self.count - 1
+        angle = math.atan2(abs(self.mean) * math.sqrt(self.count), self.deviation * math.sqrt(degrees))
+        return 1 - _within(angle, degrees)
+
 
 def paired_difference(first: Mapping[int, float | None], second: Mapping[int, float | None]) -> Estimate:
     """`first - second` seed by seed; a seed that only one of them has counts as missing.
@@ -147,6 +161,23 @@ def paired_difference(first: Mapping[int, float | None], second: Mapping[int, fl
     return Estimate.of([_difference(first.get(seed), second.get(seed)) for seed in sorted({*first, *second})])
 
 
+def holm(p_values: Sequence[float], level: float) -> list[bool]:
+    """Which of several hypotheses are refuted when the chance of one mistake among all is to stay below `level`.
+
+    Holm (1979): the smallest of k p-values is held to level / k, the next to level / (k - 1), until one is too large.
+
+    >>> holm([0.01, 0.04, 0.03], 0.05)
+    [True, False, False]
+    """
+    refuted = [False] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if not p_values[index] <= level / (len(p_values) - rank):
+            break
+        refuted[index] = True
+    return refuted
+
+
+@lru_cache(maxsize=1024)
 def student_t(confidence: float, degrees: int) -> float:
     """The `t` for which `P(|T| <= t) = confidence`, with this many degrees of freedom.
 

@@ -219,7 +219,28 @@ class TestReportAndShow:
         assert code == 0
         assert "joint" in out
         assert "Written: report.html" in err
-        assert "<table>" in (tmp_path / "report.html").read_text()
+        assert "</table>" in (tmp_path / "report.html").read_text()
+
+    @pytest.mark.parametrize(
+        ("arguments", "written"),
+        [
+            (("--format", "md"), "report.md"),
+            (("-o", "a/b.md"), "a/b.md"),
+            (("-o", "b.pdf"), "b.pdf"),
+            (("--format", "csv", "-o", "anything"), "anything"),
+            (("--format", "json"), "report.json"),
+            (("--format", "svg"), "figures/01-split-digits-matched-protocol-the-papers-settings-accuracy.svg"),
+            (
+                ("--format", "png", "-o", "here"),
+                "here/01-split-digits-matched-protocol-the-papers-settings-matrices.png",
+            ),
+        ],
+    )
+    def test_report_in_other_formats(self, fopng, tmp_path, arguments, written):
+        code, _, err = fopng("report", "runs", *arguments)
+        assert code == 0
+        assert f"Written: {written}" in err
+        assert (tmp_path / written).stat().st_size > 100
 
     def test_report_as_numbers(self, fopng, tmp_path):
         assert fopng("report", "runs", "-o", "out/scores.csv", "--method", "sgd")[0] == 0
@@ -231,7 +252,14 @@ class TestReportAndShow:
 
     @pytest.mark.parametrize(
         "arguments",
-        [("nowhere",), ("runs", "-o", "page.pdf"), ("runs", "--method", "ewc"), ("runs", "--matrix")],
+        [
+            ("nowhere",),
+            ("runs", "-o", "page.docx"),
+            ("runs", "-o", "page.png"),
+            ("runs", "--format", "docx"),
+            ("runs", "--method", "ewc"),
+            ("runs", "--matrix"),
+        ],
     )
     def test_report_of_nothing(self, fopng, arguments):
         code, out, err = fopng("report", *arguments)

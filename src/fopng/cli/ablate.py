@@ -81,7 +81,7 @@ def ablate(
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:
-    from fopng.report.page import margin, percent
+    from fopng.report.words import margin, percent
 
     if as_json:
         show_json([ablation.as_dict() for ablation in found])

@@ -1,7 +1,8 @@
-"""`fopng report`: a page, or a table of numbers, from the runs that are there."""
+"""`fopng report`: a page, tables or figures from the runs that are there."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,48 @@ if TYPE_CHECKING:
     from fopng.result import RunResult
 
 
+class Format(StrEnum):
+    """What a report can be written as."""
+
+    HTML = "html"
+    MARKDOWN = "md"
+    CSV = "csv"
+    JSON = "json"
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
+
+    @property
+    def target(self) -> Path:
+        """Where it goes when nothing else is said: images are several, and go into a folder."""
+        return Path("figures") if self in (Format.PNG, Format.SVG) else Path(f"report.{self.value}")
+
+
 def report(
-    runs: Annotated[Path, typer.Argument(help="The folder of the runs.")] = Path("runs"),
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUNS", help="Folders of runs, or of exported results; runs when left out.", show_default=False
+        ),
+    ] = None,
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="A .html page, a .csv table with a row a run, or a .json list of results."),
-    ] = Path("report.html"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file; report.html when left out. For png and svg the folder of the figures.",
+            show_default=False,
+        ),
+    ] = None,
+    kind: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="html: the page. md: its tables. csv: a row a run. json: the results. png, svg: its figures, "
+            "a file each. pdf: its figures, a page each. By the ending of the file when left out.",
+            show_default=False,
+        ),
+    ] = None,
     benchmark: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,32 +80,56 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page from whatever runs are there, and print its tables."""
+    from fopng.bundle import load_results
     from fopng.cli.results import show_results
-    from fopng.store import Store, selection
+    from fopng.store import selection
 
-    if output.suffix not in (".html", ".csv", ".json"):
-        raise ValueError(f"Expected a file that ends in .html, .csv or .json, got {output}.")
-    if matrix and output.suffix != ".csv":
-        raise ValueError(f"Expected a .csv file for --matrix, got {output}.")
+    kind = kind or _format_of(output)
+    if matrix and kind is not Format.CSV:
+        raise ValueError(f"Expected --format csv for --matrix, got {kind.value}.")
     keeps = selection(benchmarks=benchmark, methods=method, protocols=None if protocol is None else [protocol.value])
-    results = Store(runs).results(keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
+    places = places or [Path("runs")]
+    results = load_results(places, keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
     if not results:
+        named = ", ".join(map(str, places))
         raise ValueError(
-            f"Expected finished runs in {runs}, got none that were asked for. See: fopng show --out {runs}"
+            f"Expected finished runs in {named}, got none that were asked for. See: fopng show --out {places[0]}"
         )
     show_results(results, as_json=as_json)
-    _write(output, results, title=title, matrix=matrix)
+    _write(output or kind.target, kind, results, title=title, matrix=matrix)
 
 
-def _write(output: Path, results: list[RunResult], *, title: str, matrix: bool) -> None:
+def _format_of(output: Path | None) -> Format:
+    if output is None:
+        return Format.HTML
+    ending = output.suffix.removeprefix(".")
+    files = [known.value for known in Format if known.target.suffix]
+    if ending not in files:
+        raise ValueError(
+            f"Expected a file that ends in .{', .'.join(files)}, got {output}. "
+            "For a folder of images add --format png or --format svg."
+        )
+    return Format(ending)
+
+
+def _write(output: Path, kind: Format, results: list[RunResult], *, title: str, matrix: bool) -> None:
     from fopng.cli.results import say_written, write_page
     from fopng.export import write_json, write_matrix_csv, write_summary_csv
+    from fopng.report import write_figures, write_markdown, write_pdf
 
-    if output.suffix == ".html":
+    if kind is Format.HTML:
         write_page(output, results, title=title)
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    if output.suffix == ".json":
+    if kind in (Format.PNG, Format.SVG):
+        for path in write_figures(output, results, kind=kind.value):
+            say_written(path)
+        return
+    if kind is Format.MARKDOWN:
+        write_markdown(output, results, title=title)
+    elif kind is Format.PDF:
+        write_pdf(output, results)
+    elif kind is Format.JSON:
         write_json(output, results)
     else:
         (write_matrix_csv if matrix else write_summary_csv)(output, results)

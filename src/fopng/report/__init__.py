@@ -1,7 +1,21 @@
-"""Pages and tables from results: one self-contained HTML file, and a table for the terminal."""
+"""Pages, tables and figures from results: one self-contained HTML file, Markdown, images, a table for the terminal."""
 
+from fopng.report.lines import Line
+from fopng.report.markdown import report_markdown, write_markdown
 from fopng.report.page import report_html, write_report
-from fopng.report.summary import Line, Panel, summarise
+from fopng.report.static import write_figures, write_pdf
+from fopng.report.summary import Panel, summarise
 from fopng.report.terminal import result_tables
 
-__all__ = ["Line", "Panel", "report_html", "result_tables", "summarise", "write_report"]
+__all__ = [
+    "Line",
+    "Panel",
+    "report_html",
+    "report_markdown",
+    "result_tables",
+    "summarise",
+    "write_figures",
+    "write_markdown",
+    "write_pdf",
+    "write_report",
+]

@@ -6,8 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fopng.report.page import encodable, margin, percent, plain
-from fopng.report.summary import Line, summarise
+from fopng.report.lines import Line
+from fopng.report.summary import summarise
+from fopng.report.words import encodable, margin, percent, plain
 from fopng.result import RunResult
 
 COLUMNS = ("accuracy\n%", "68 %", "95 %", "forget-\nting %", "removed\n%", "seconds", "seeds")
@@ -17,7 +18,9 @@ def result_tables(results: Iterable[RunResult]) -> list[Table]:
     """A table for each set of comparable runs, for `rich.console.Console.print`."""
     tables = []
     for panel in summarise(results):
-        title, details = (Text(encodable(words)) for words in (panel.title, " · ".join(panel.details)))
+        title, details = (
+            Text(encodable(words)) for words in (panel.title, " · ".join((panel.condition, *panel.details)))
+        )
         table = Table(title=title, caption=details, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", overflow="fold", min_width=16)
         for name in COLUMNS:

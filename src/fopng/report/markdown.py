@@ -1,0 +1,178 @@
+"""The tables of a report as Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fopng import atomic
+from fopng.claims import judge
+from fopng.findings import Finding
+from fopng.report import words
+from fopng.report.claims import amount, interval
+from fopng.report.lines import Line
+from fopng.report.page import Section, sections_of
+from fopng.report.standing import Mark
+from fopng.report.summary import Panel, unique
+from fopng.report.variations import AblationGroup, Sweep
+from fopng.result import RunResult
+from fopng.scores import Estimate
+
+COLUMNS = (
+    *("method", "accuracy, %", "± 68 %", "± 95 %", "behind the best, %", "when just learnt, %", "forgetting, %"),
+    *("gradient removed, %", "seconds", "peak MB", "seeds"),
+)
+
+READING = (
+    "Means over seeds, with half widths of Student's t intervals (95 % where it is not said). **Bold**: better than every "
+    "other method of its family; ≈: not told apart from the best mean (paired over seeds, t tests at 95 % with Holm's "
+    "correction)."
+)
+
+
+def write_markdown(
+    path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None
+) -> None:
+    """Write the tables for these results, whole or not at all."""
+    atomic.write_text(path, report_markdown(results, title=title, findings=findings))
+
+
+def report_markdown(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None) -> str:
+    """Claims, comparisons, sweeps and ablations as tables, each with the commands behind it.
+
+    Args:
+        results: any results.
+        title: the heading.
+        findings: what became of the paper's claims; judged by these results when left out.
+    """
+    runs = unique(results)
+    sections = sections_of(runs)
+    blocks = [f"# {_escaped(title)}"]
+    decided = [finding for finding in (judge(runs) if findings is None else findings) if finding.evidence]
+    if decided:
+        blocks += ["## The paper's claims", _claims(decided)]
+    for section in sections:
+        blocks += _section(section)
+    if not sections:
+        blocks.append("There are no results here yet.")
+    return words.encodable("\n\n".join(blocks) + "\n")
+
+
+def _section(section: Section) -> list[str]:
+    content = section.content
+    kind = {"comparison": "", "sweep": "Sweep on ", "ablation": "Ablations on "}[section.kind]
+    blocks = [
+        f"## {kind}{_escaped(content.title)}, {_escaped(content.condition)}",
+        _escaped(" · ".join(content.details)),
+    ]
+    if isinstance(content, Panel):
+        blocks += [_scores(content), READING]
+    elif isinstance(content, Sweep):
+        blocks.append(_choices(content))
+    else:
+        blocks += _answers(content)
+    if section.shown_first:
+        blocks.append(_commands(section.shown_first))
+    return blocks
+
+
+def _scores(panel: Panel) -> str:
+    rows = []
+    for family, lines in panel.families:
+        if len(panel.families) > 1:
+            rows.append([f"*{family.value}*", *[""] * (len(COLUMNS) - 1)])
+        rows += [_score_row(line) for line in lines]
+    return table(COLUMNS, rows)
+
+
+def _score_row(line: Line) -> list[str]:
+    mark = line.standing.mark if line.standing else None
+    accuracy = words.percent(line.accuracy)
+    accuracy = f"**{accuracy}**" if mark is Mark.BEST else f"{accuracy} ≈" if mark is Mark.LEVEL else accuracy
+    behind = line.standing.behind if line.standing else Estimate.of([])
+    missing = f" of {len(line.seeds)}" if line.accuracy.missing else ""
+    diverged = f", {line.diverged} diverged" if line.diverged else ""
+    return [
+        _escaped(line.label),
+        accuracy,
+        *(words.margin(line.accuracy, confidence) for confidence in (0.68, 0.95)),
+        *(_margined(estimate) for estimate in (behind, line.learning, line.forgetting, line.removed)),
+        words.plain(line.seconds.mean),
+        words.megabytes(line.memory.mean),
+        f"{line.accuracy.count}{missing}{diverged}",
+    ]
+
+
+def _choices(sweep: Sweep) -> str:
+    rows = []
+    for choice in sweep.choices:
+        response = choice.response
+        settings = {} if response.chosen is None else response.chosen.settings
+        chosen = ", ".join(f"{name}={words.shown(value)}" for name, value in settings.items()) or "none"
+        accuracy = Estimate.of([]) if response.chosen is None else response.chosen.accuracy
+        remarks = " ".join(response.notes)
+        rows.append([_escaped(text) for text in (response.method, _margined(accuracy), chosen, remarks)])
+    return table(("method", "held-out accuracy, %", "chosen", "remarks"), rows)
+
+
+def _answers(group: AblationGroup) -> list[str]:
+    found = []
+    for variation in group.variations:
+        papers = {words.shown(value) for value in variation.papers}
+        rows = [
+            [
+                _value(answer.value) + (" (the paper's)" if words.shown(answer.value) in papers else ""),
+                _margined(answer.accuracy),
+                _margined(answer.line.forgetting),
+                str(answer.accuracy.count),
+            ]
+            for answer in variation.answers
+        ]
+        found += [
+            f"### {_escaped(variation.label)}: {_escaped(variation.setting)}",
+            table((_escaped(variation.setting), "accuracy, %", "forgetting, %", "seeds"), rows),
+        ]
+    return found
+
+
+def _claims(findings: Sequence[Finding]) -> str:
+    rows = [
+        [
+            _escaped(finding.claim),
+            finding.verdict.value,
+            _escaped(finding.condition),
+            "<br>".join(
+                f"{_escaped(one.words)}: {amount(one.estimate.mean, one.unit)} ({interval(one)})"
+                for one in finding.evidence
+            ),
+        ]
+        for finding in findings
+    ]
+    return table(("claim", "verdict", "under", "evidence"), rows)
+
+
+def _commands(lines: Sequence[Line]) -> str:
+    commands = "\n".join(line.command.replace("\n", " ") for line in lines)
+    longest = max((len(ticks) for ticks in re.findall("`+", commands)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"<details><summary>Commands</summary>\n\n{fence}sh\n{commands}\n{fence}\n\n</details>"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose first column is words and whose others are numbers."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _margined(estimate: Estimate) -> str:
+    margin = f" {words.margin(estimate, 0.95)}" if estimate.count > 1 else ""
+    return f"{words.percent(estimate)}{margin}"
+
+
+def _value(value: object) -> str:
+    return "all" if value is None else f"{value:g}" if isinstance(value, float) else _escaped(str(value))
+
+
+def _escaped(text: str) -> str:
+    """A name as text: no markup, no table cell of its own, no line of its own."""
+    one_line = " ".join(words.encodable(text).split())
+    return re.sub(r"([\\`*_{}\[\]<>|#$~!])", r"\\\1", one_line).replace("&", "&amp;")

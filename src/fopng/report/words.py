@@ -1,0 +1,84 @@
+"""Numbers, settings and names as people read them."""
+
+import math
+import re
+
+from fopng.config import Value
+from fopng.scores import Estimate
+
+NONE = "–"
+"""In place of a number that there is not."""
+
+
+def percent(estimate: Estimate) -> str:
+    """The mean as a percentage; a dash where there is none."""
+    return number(100 * estimate.mean)
+
+
+def margin(estimate: Estimate, confidence: float) -> str:
+    """Half the interval as a percentage; a dash where one seed, or none, gives no interval."""
+    half = estimate.half_width(confidence)
+    return NONE if math.isnan(half) else f"± {100 * half:.2f}"
+
+
+def plain(value: float) -> str:
+    """A number with as many digits as its size deserves."""
+    return number(value, digits=2 if abs(value) < 10 else 0)
+
+
+def megabytes(value: float) -> str:
+    """A number of bytes in millions.
+
+    >>> megabytes(1_250_000.0), megabytes(float("nan"))
+    ('1.25', '–')
+    """
+    return plain(value / 1e6)
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number with fixed digits; a dash where there is none."""
+    return NONE if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def counted(count: int, one: str, several: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "run", "runs"), counted(1200, "run", "runs")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def setting_words(value: Value) -> str:
+    """The value of a benchmark's or a run's setting, in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(shown, value)) if isinstance(value, list | tuple) else shown(value)
+
+
+def shown(value: Value) -> str:
+    """A value as short as it can be said."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def encodable(text: str) -> str:
+    """The text with a mark in place of what no encoding can write (half of a character)."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def shortened(text: str, length: int) -> str:
+    """The text, cut where it is longer than this.
+
+    >>> shortened("natural gradient", 9)
+    'natural …'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def slug(text: str) -> str:
+    """A name for files and identifiers: letters, digits and hyphens.
+
+    >>> slug("The paper's settings")
+    'the-papers-settings'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("'", "")).strip("-")[:60] or "x"

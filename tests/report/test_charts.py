@@ -1,0 +1,127 @@
+"""What the figures show: axes on which everything has room, fronts, names that do not hide one another."""
+
+import itertools
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fopng.report.charts import Spot, accuracy_curves, charts_of, learning_scatter, pareto_front
+from fopng.report.looks import looks_of
+from fopng.report.placing import DEPTH, HEIGHT, Box, place_labels
+from fopng.report.scales import Categories, Linear, Logarithmic, scale_of
+from fopng.report.summary import panel_of
+from fopng.scores import Estimate
+from sample_runs import diverged, laboratory
+
+numbers = st.floats(-1e6, 1e6)
+
+
+def panel(results):
+    return panel_of(results, "matched protocol")
+
+
+@given(st.lists(numbers, min_size=1))
+def test_every_value_has_room_between_ticks_that_rise(values):
+    scale = Linear.around("x", values)
+    assert all(0 <= scale.place(value) <= 1 for value in values)
+    places = [place for place, _ in scale.ticks()]
+    assert 2 <= len(places) <= 9
+    assert places == sorted(set(places))
+    assert len({word for _, word in scale.ticks()}) == len(places)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1))
+def test_a_percentage_is_never_drawn_beyond_what_can_be(values):
+    scale = Linear.around("x", values, floor=0, top=100)
+    assert 0 <= scale.low < scale.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1e-7, 1e-3, 1.0], Logarithmic),
+        ([0.1, 0.2, 0.9], Linear),
+        ([0, 0.1, 0.5], Linear),
+        ([0, 1e-4, 1.0], Categories),
+        ([1, 16, None], Categories),
+        (["a", "b"], Categories),
+        ([3], Linear),
+        ([None], Categories),
+    ],
+)
+def test_the_axis_suits_the_values(values, kind):
+    scale = scale_of("x", values)
+    assert type(scale) is kind
+    places = [scale.place(value) for value in values]
+    assert places == sorted(places)
+    assert all(0 <= place <= 1 for place in places)
+    assert scale.ticks()
+
+
+def spots(pairs):
+    return [Spot(None, Estimate.of([x]), Estimate.of([y])) for x, y in pairs]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_the_front_is_what_nobody_dominates(pairs):
+    front = {(spot.x.mean, spot.y.mean) for spot in pareto_front(spots(pairs))}
+    undominated = {(x, y) for x, y in pairs if not any(a <= x and b >= y and (a, b) != (x, y) for a, b in pairs)}
+    assert front == undominated
+
+
+@given(st.integers(0, 1000))
+def test_labels_hide_neither_points_nor_one_another(seed):
+    random = Random(seed)
+    room = Box(0, 0, 400, 300)
+    labels = [((random.uniform(0, 400), random.uniform(0, 300)), random.uniform(10, 150)) for _ in range(15)]
+    boxes = []
+    for ((x, y), width), place in zip(labels, place_labels(labels, room), strict=True):
+        if place is not None:
+            left = {"": place[0], "e": place[0] - width, "m": place[0] - width / 2}[place[2]]
+            box = Box(left, place[1] + DEPTH - HEIGHT, left + width, place[1] + DEPTH)
+            boxes.append(box)
+            assert abs(box.left - x) < width + 20
+            assert abs(box.top - y) < 40
+    for first, second in itertools.combinations(boxes, 2):
+        assert not first.meets(second)
+    points = [Box(x - 1, y - 1, x + 1, y + 1) for (x, y), _ in labels]
+    assert not any(box.meets(point) for box in boxes for point in points)
+    assert boxes
+
+
+def test_looks_differ_for_forty_methods_also_without_colour():
+    looks = looks_of([f"method {number}" for number in range(40)])
+    assert len(set(looks.values())) == 40
+    assert len({(look.dashes, look.marker) for look in looks.values()}) == 28
+
+
+def test_the_curve_ends_where_the_runs_did():
+    runs = laboratory(["sgd", "adam"], seeds=3)
+    runs = [diverged(run, 2) if run.config.method == "adam" else run for run in runs]
+    curves = {series.label: series for series in accuracy_curves(panel(runs)).series}
+    assert [value for value, _ in curves["adam"].points] == [1, 2]
+    assert [value for value, _ in curves["sgd"].points] == [1, 2, 3, 4, 5]
+    assert all(
+        low < mean < high
+        for (_, mean), (_, low, high) in zip(curves["sgd"].points, curves["sgd"].band(0.68), strict=True)
+    )
+
+
+def test_one_seed_has_no_band():
+    [series] = accuracy_curves(panel(laboratory(["sgd"], seeds=1))).series
+    assert series.band(0.68) == []
+
+
+def test_a_panel_of_nothing_but_lost_runs_has_no_scatter():
+    runs = [diverged(run) for run in laboratory(["sgd"])]
+    assert learning_scatter(panel(runs)) is None
+    assert {chart.name for chart in charts_of(panel(runs))} == {"accuracy", "removed", "seconds", "memory"}
+
+
+def test_a_single_task():
+    [series] = accuracy_curves(panel(laboratory(["sgd"], tasks=1))).series
+    assert len(series.points) == 1
+    assert math.isnan(panel(laboratory(["sgd"], tasks=1)).lines[0].forgetting.mean)

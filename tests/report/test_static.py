@@ -1,0 +1,69 @@
+"""Figures as files: all of them, whole, the same every time, whatever the names."""
+
+import re
+import xml.etree.ElementTree
+
+import pytest
+
+from fopng import report
+from sample_runs import diverged, laboratory, result
+from sweep_runs import held_out, on_test
+
+SIGNATURES = {"png": b"\x89PNG\r\n", "svg": b"<?xml"}
+
+
+def names(paths):
+    return [path.stem for path in paths]
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_every_figure_is_a_file(tmp_path, kind):
+    written = report.write_figures(tmp_path / "a" / "b", laboratory(["sgd", "fopng"], seeds=2), kind=kind)
+    start = "01-split-mnist-matched-protocol"
+    assert names(written) == [
+        f"{start}-{name}" for name in ("accuracy", "learning", "removed", "seconds", "memory", "matrices")
+    ]
+    assert all(path.read_bytes().startswith(SIGNATURES[kind]) for path in written)
+
+
+def test_sweeps_and_ablations_are_drawn(tmp_path):
+    runs = [held_out(0.5 + rate, settings={"lr": rate}) for rate in (0.1, 0.2, 0.4)]
+    runs += [on_test(0.8, settings={"damping": damping}) for damping in (1e-6, 5e-4, 1e-2)]
+    written = report.write_figures(tmp_path, runs, kind="svg")
+    assert {name[3:] for name in names(written) if "response" in name} == {
+        "split-mnist-matched-protocol-response-lr",
+        "split-mnist-matched-protocol-response-damping",
+    }
+
+
+def test_the_same_results_give_the_same_files(tmp_path):
+    runs = laboratory(["sgd"], seeds=2)
+    for folder, some in (("a", runs), ("b", runs[::-1])):
+        report.write_figures(tmp_path / folder, some, kind="svg")
+        report.write_pdf(tmp_path / folder / "all.pdf", some)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_a_document_has_a_page_a_figure(tmp_path):
+    report.write_pdf(tmp_path / "all.pdf", laboratory(["sgd"], seeds=2))
+    content = (tmp_path / "all.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type /Page\b", content)) == 6
+
+
+@pytest.mark.parametrize("name", ["$\\frac{", "_x", "\ud800", "a\nb\0c<b>&../../up", "漢字ש" * 40])
+def test_any_name_can_be_drawn(tmp_path, name):
+    [path, *_] = report.write_figures(tmp_path / "here", [result(benchmark=name, method=name)], kind="svg")
+    assert path.parent == tmp_path / "here"
+    text = path.read_text(encoding="utf-8")
+    xml.etree.ElementTree.fromstring(text)
+    if name in ("$\\frac{", "_x"):
+        assert name in text
+
+
+@pytest.mark.parametrize("results", [[], [diverged(run) for run in laboratory(["sgd"])], laboratory(["sgd"], tasks=1)])
+def test_little_or_nothing(tmp_path, results):
+    assert bool(report.write_figures(tmp_path, results, kind="svg")) == bool(results)
+    report.write_pdf(tmp_path / "all.pdf", results)
+    assert (tmp_path / "all.pdf").exists()
