@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fopng.asking import Asked, Recording, first_replica
 from fopng.factors import SampleGradients
-from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Score, signals
+from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Norm, Score, signals
 from fopng.parameters import ParamLayout
 from fopng.proof import TRIAL, ProvenSites
 from fopng.pulling import pull
@@ -44,7 +44,7 @@ class GradientSource:
         likelihood: Likelihood | None = None,
         layout: ParamLayout | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.predict = model, predict
         self.likelihood = Categorical() if likelihood is None else likelihood
         self.layout = ParamLayout.of(model) if layout is None else layout
         self._asked = Asked(model, predict)
@@ -53,7 +53,7 @@ class GradientSource:
     def gradients(
         self,
         batch: Batch,
-        kind: Labels | Score,
+        kind: Labels | Score | Norm,
         *,
         parameters: Tensor | None = None,
         generator: Generators = None,
@@ -73,6 +73,20 @@ class GradientSource:
             with undisturbed(self.model):
                 gradients = pull(self._asked, self.layout, self._proof.sites, recording, back)
             yield gradients
+
+    def answers(self, batch: Batch, *, parameters: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Ask the model, dropout off: outputs `[*lead, n, ...]` and the targets, which must fit them.
+
+        Args:
+            batch: the samples, `[*lead, n, ...]`.
+            parameters: `[*lead, p]` instead of the model's own, for replicas.
+        """
+        lead = 0 if parameters is None else parameters.dim() - 1
+        with undisturbed(self.model), torch.no_grad():
+            values, rest = self._asked.values(self.layout, parameters), self._asked.rest(self.layout)
+            recording = self._asked.record([], values, rest, batch, lead)
+        self.likelihood.check(recording.outputs, recording.targets)
+        return recording.outputs, recording.targets
 
     def bytes_per_sample(self, batch: Batch, parameters: Tensor | None = None) -> int:
         """How much memory the gradients of one more sample take, measured on a few."""

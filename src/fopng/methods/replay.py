@@ -1,0 +1,39 @@
+"""Methods that keep samples of old tasks."""
+
+from dataclasses import dataclass, replace
+
+from fopng.methods.base import Method
+from fopng.samples import Block, SampleMemory
+from fopng.sampling import TaskSamples
+
+
+@dataclass(kw_only=True)
+class ReplayMethod(Method):
+    """A method that keeps samples of each task when it ends, and rehearses them while it learns the next."""
+
+    def __post_init__(self) -> None:
+        self.samples = SampleMemory()
+
+    @property
+    def kept(self) -> SampleMemory:
+        """The samples."""
+        assert self.samples is not None
+        return self.samples
+
+    def keep(self, sampling: TaskSamples, count: int, *, apart: bool) -> None:
+        """Keep some samples of the task at hand.
+
+        Args:
+            sampling: the task.
+            count: how many.
+            apart: whether tasks must stay apart, although one head answers them all.
+        """
+        self.kept.seed(sampling)
+        drawn, name = sampling.draw(count), sampling.task()
+        names = [*self.kept.names, name]
+        together = not apart and sampling.answered_alike(drawn[0].batch, names)
+        named = names[0] if together else name
+        number = len(self.kept.names)
+        blocks = [Block.of(replace(each, batch=sampling.as_task(each.batch, named)), number) for each in drawn]
+        self.kept.add(blocks, together=together)
+        self.kept.names = names
