@@ -18,9 +18,9 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class LwFMethod(Method):
-    """`v = eta (g + strength sum_h g_h)`, `g_h` the gradient of `-mean_n E_y log p(y | outputs_n / T)`, `y ~ p(.|a_n / T)` (eq. 2, 3).
+    """`v = eta (g + strength sum_h g_h)`, `g_h` the gradient of `-mean_n E_y log p(y | outputs_n / T)` over `y ~ p(.|a_n / T)`.
 
-    `a_n` is what the old model's head h answered to sample n of the *new* task, before anything was learnt of it.
+    Eq. 2 and 3. `a_n` is what the old model's head h answered to sample n of the *new* task, before anything was learnt of it.
 
     Args:
         strength: lambda_o, the weight of each old head.
