@@ -191,10 +191,12 @@ class SampleMemory:
 
     def draw(self, count: int | None) -> list[Drawn]:
         """About `count` samples (None for all), as many of each block, in weights that add up to one; others each time."""
-        return self._drawn(self._next_key(), self.blocks, count)
+        return self._drawn(self._next_key(), self.blocks, count) if self.blocks else []
 
     def draw_by_task(self, count: int | None) -> list[list[Drawn]]:
         """About `count` samples (None for all) of each task, in weights that add up to one for each."""
+        if not self.blocks:
+            return []
         key = self._next_key()
         tasks = dict.fromkeys(block.task for block in self.blocks)
         return [self._drawn(key, [b for b in self.blocks if b.task == task], count) for task in tasks]

@@ -203,7 +203,7 @@ def test_old_heads_answer_new_samples_as_before():
     for name in ("SGD", "LwF"):
         torch.manual_seed(1)
         world = separate()
-        optimizer = make(name, world, 0.1)
+        optimizer = make(name, world, 0.1, **({"strength": 10.0} if name == "LwF" else {}))
         run(optimizer, world, range(1), epochs=20)
         x = whole(world, 1)[0]
         before = world.model(x, 0).detach().softmax(-1)

@@ -1,6 +1,6 @@
 """Averaged Gradient Episodic Memory (Chaudhry et al., 2019)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -30,15 +30,13 @@ class AGEMMethod(ReplayMethod):
 
     scalar_rate: ClassVar[bool] = True
 
-    _old: Tensor | None = field(default=None, init=False, repr=False)
-
     def check(self) -> None:
         super().check()
         for name, value in (("samples_per_task", self.samples_per_task), ("replay_samples", self.replay_samples)):
             require(is_count(value), f"Expected {name} of at least 1, got {value}.")
 
     def rehearse(self, rehearser: Rehearser) -> None:
-        self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples)) if self.kept.blocks else None
+        self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples))
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * (g if self._old is None else without_conflict(g, self._old))

@@ -1,6 +1,6 @@
 """Experience Replay with a reservoir (Chaudhry et al., 2019)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -30,8 +30,6 @@ class ERMethod(ReplayMethod):
     replay_samples: int
     strength: float | Tensor
 
-    _old: Tensor | None = field(default=None, init=False, repr=False)
-
     def check(self) -> None:
         super().check()
         for name, value in (("capacity", self.capacity), ("replay_samples", self.replay_samples)):
@@ -40,7 +38,7 @@ class ERMethod(ReplayMethod):
         require(bool((least >= 0).all()), f"Expected strength of at least 0, got {self.strength}.")
 
     def rehearse(self, rehearser: Rehearser) -> None:
-        self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples)) if self.kept.blocks else None
+        self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples))
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         return g if self._old is None else g + beside(self.strength) * self._old

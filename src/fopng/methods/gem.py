@@ -1,6 +1,6 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -35,8 +35,6 @@ class GEMMethod(ReplayMethod):
 
     scalar_rate: ClassVar[bool] = True
 
-    _old: Tensor | None = field(default=None, init=False, repr=False)
-
     def check(self) -> None:
         super().check()
         require(
@@ -49,7 +47,7 @@ class GEMMethod(ReplayMethod):
         require(bool((torch.as_tensor(self.margin) >= 0).all()), f"Expected margin of at least 0, got {self.margin}.")
 
     def rehearse(self, rehearser: Rehearser) -> None:
-        tasks = self.kept.draw_by_task(self.replay_samples) if self.kept.blocks else []
+        tasks = self.kept.draw_by_task(self.replay_samples)
         found = [g for drawn in tasks if (g := total_gradient(rehearser, drawn)) is not None]
         self._old = torch.stack(found, -2) if found else None
 

@@ -1,23 +1,24 @@
 """Learning without Forgetting (Li and Hoiem, 2016)."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, TaskData, beside, is_count, require
+from fopng.methods.base import TaskData, beside, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
-from fopng.samples import Block, Rehearser, SampleMemory
+from fopng.methods.replay import RehearsingMethod
+from fopng.samples import Block, Rehearser
 from fopng.sampling import TaskSamples, same_answers
 from fopng.types import Predict
 
 
 @final
 @dataclass(kw_only=True)
-class LwFMethod(Method):
+class LwFMethod(RehearsingMethod):
     """`v = eta (g + strength sum_h g_h)`, `g_h` the gradient of `-mean_n E_y log p(y | outputs_n / T)` over `y ~ p(.|a_n / T)`.
 
     Eq. 2 and 3. `a_n` is what the old model's head h answered to sample n of the *new* task, before anything was learnt of it.
@@ -33,17 +34,6 @@ class LwFMethod(Method):
     temperature: float | Tensor
     distilled_samples: int | None
     replay_samples: int
-
-    _old: Tensor | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.samples = SampleMemory()
-
-    @property
-    def kept(self) -> SampleMemory:
-        """The new task's samples, with the old answers."""
-        assert self.samples is not None
-        return self.samples
 
     @property
     def missing(self) -> str | None:
@@ -78,8 +68,8 @@ class LwFMethod(Method):
         return blocks
 
     def rehearse(self, rehearser: Rehearser) -> None:
-        drawn = self.kept.draw(self.replay_samples) if self.kept.blocks else []
-        self._old = total_gradient(rehearser, [replace(each, temperature=self.temperature) for each in drawn])
+        drawn = [replace(each, temperature=self.temperature) for each in self.kept.draw(self.replay_samples)]
+        self._old = total_gradient(rehearser, drawn)
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         heads = len({block.task for block in self.kept.blocks})

@@ -1,6 +1,8 @@
-"""Methods that keep samples of old tasks."""
+"""Methods that rehearse samples, and those of them that keep samples of old tasks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
 
 from fopng.methods.base import Method
 from fopng.samples import Block, SampleMemory
@@ -8,8 +10,10 @@ from fopng.sampling import TaskSamples
 
 
 @dataclass(kw_only=True)
-class ReplayMethod(Method):
-    """A method that keeps samples of each task when it ends, and rehearses them while it learns the next."""
+class RehearsingMethod(Method):
+    """A method that asks in every step for the gradient on samples of its own; `_old` is what it was told last."""
+
+    _old: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.samples = SampleMemory()
@@ -19,6 +23,11 @@ class ReplayMethod(Method):
         """The samples."""
         assert self.samples is not None
         return self.samples
+
+
+@dataclass(kw_only=True)
+class ReplayMethod(RehearsingMethod):
+    """A method that keeps samples of each task when it ends, and rehearses them while it learns the next."""
 
     def keep(self, sampling: TaskSamples, count: int, *, apart: bool) -> None:
         """Keep some samples of the task at hand.
