@@ -39,7 +39,7 @@ class Drawn:
         """Differentiate the loss, `-sum_n share_n mean log p(target_n | outputs_n)`, with respect to the outputs."""
         axes = self.shares.dim()
         if self.answers is not None:
-            s = likelihood.distilled(outputs, self.answers.to(outputs.dtype), _above(self.temperature, outputs))
+            s = likelihood.distilled(outputs, self.answers.to(outputs), _above(self.temperature, outputs))
             s = s if targets is None else s * likelihood.counted(outputs, targets)
         else:
             assert targets is not None

@@ -10,7 +10,7 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import TaskData, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
-from fopng.methods.replay import ReplayMethod
+from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
 from fopng.types import Predict
 
@@ -34,6 +34,9 @@ class AGEMMethod(ReplayMethod):
         super().check()
         for name, value in (("samples_per_task", self.samples_per_task), ("replay_samples", self.replay_samples)):
             require(is_count(value), f"Expected {name} of at least 1, got {value}.")
+
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        return Rehearsal(self.samples_per_task * tasks, max(self.replay_samples, tasks), 2)
 
     def rehearse(self, rehearser: Rehearser) -> None:
         self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples))

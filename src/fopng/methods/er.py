@@ -10,7 +10,7 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import TaskData, beside, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
-from fopng.methods.replay import ReplayMethod
+from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
 from fopng.types import Predict
 
@@ -36,6 +36,9 @@ class ERMethod(ReplayMethod):
             require(is_count(value), f"Expected {name} of at least 1, got {value}.")
         least = torch.as_tensor(self.strength)
         require(bool((least >= 0).all()), f"Expected strength of at least 0, got {self.strength}.")
+
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        return Rehearsal(self.capacity + min(samples, self.capacity), max(self.replay_samples, tasks), 2)
 
     def rehearse(self, rehearser: Rehearser) -> None:
         self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples))

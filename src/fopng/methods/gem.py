@@ -11,7 +11,7 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import TaskData, beside, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
-from fopng.methods.replay import ReplayMethod
+from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
 from fopng.types import Predict
 
@@ -45,6 +45,9 @@ class GEMMethod(ReplayMethod):
             count is None or is_count(count), f"Expected replay_samples of at least 1, or None for all, got {count}."
         )
         require(bool((torch.as_tensor(self.margin) >= 0).all()), f"Expected margin of at least 0, got {self.margin}.")
+
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks)
 
     def rehearse(self, rehearser: Rehearser) -> None:
         tasks = self.kept.draw_by_task(self.replay_samples)

@@ -10,7 +10,7 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import TaskData, beside, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
-from fopng.methods.replay import RehearsingMethod
+from fopng.methods.replay import Rehearsal, RehearsingMethod
 from fopng.samples import Block, Rehearser
 from fopng.sampling import TaskSamples, same_answers
 from fopng.types import Predict
@@ -48,6 +48,9 @@ class LwFMethod(RehearsingMethod):
         some = count is None or is_count(count)
         require(some, f"Expected distilled_samples of at least 1, or None for all, got {count}.")
         require(is_count(self.replay_samples), f"Expected replay_samples of at least 1, got {self.replay_samples}.")
+
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        return Rehearsal(min(samples, self.distilled_samples or samples), max(self.replay_samples, tasks), 2)
 
     def refresh(self, task: TaskData) -> None:
         if self.missing is not None:

@@ -354,7 +354,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if finite is not None:
             v = torch.where(finite, v, 0.0)
             for own, before in held:
-                changed = {key: new for key, new in own.items() if new is not before.get(key)}
+                changed = {k: new for k, new in own.items() if new is not before.get(k) and new.device == finite.device}
                 own |= {key: torch.where(finite, new, before.get(key, 0)) for key, new in changed.items()}
         self._last = Step(raw, g, v, method.projector, method.step_metric())
         moving = [

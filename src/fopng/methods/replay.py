@@ -1,6 +1,8 @@
 """Methods that rehearse samples, and those of them that keep samples of old tasks."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import final
 
 from torch import Tensor
 
@@ -9,8 +11,18 @@ from fopng.samples import Block, SampleMemory
 from fopng.sampling import TaskSamples
 
 
+@final
+@dataclass(frozen=True)
+class Rehearsal:
+    """How much rehearsing takes at the most: samples kept, samples asked about at a time, gradients held at a time."""
+
+    kept: int
+    asked: int
+    gradients: int
+
+
 @dataclass(kw_only=True)
-class RehearsingMethod(Method):
+class RehearsingMethod(Method, ABC):
     """A method that asks in every step for the gradient on samples of its own; `_old` is what it was told last."""
 
     _old: Tensor | None = field(default=None, init=False, repr=False)
@@ -23,6 +35,10 @@ class RehearsingMethod(Method):
         """The samples."""
         assert self.samples is not None
         return self.samples
+
+    @abstractmethod
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        """How much it takes with so many tasks of so many samples."""
 
 
 @dataclass(kw_only=True)
