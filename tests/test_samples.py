@@ -126,7 +126,7 @@ class TestReservoir:
 class TestDraws:
     def memory(self, sizes, together=False):
         memory, start = SampleMemory(), 0
-        memory.seed(Sampling(3))
+        memory.seed(Sampling(3), torch.device("cpu"))
         for task, count in enumerate(sizes):
             memory.add(
                 [Block.of(part, task) for part in draw_samples(numbered(count, start), count, count, seeded(task))],

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fopng.draws import choose_rows, scrambled
 from fopng.likelihood import Likelihood
-from fopng.sampling import Sampled, TaskSamples, join, take_rows
+from fopng.sampling import Sampled, TaskSamples, join_alike, take_rows
 from fopng.types import Batch, TaskName, map_tensors, tensors_of
 
 Place: TypeAlias = tuple[Batch, Tensor, Tensor, Tensor | None]
@@ -115,12 +115,12 @@ class Block:
 
     def joined(self, other: "Block") -> "Block | None":
         """Both as one; None where they do not go together."""
-        batch = join(self.batch, other.batch, self.ranks.dim() - 1)
-        if batch is None or self.answers is not None or other.answers is not None:
+        batches = join_alike([self.batch, other.batch], self.ranks.dim() - 1)
+        if len(batches) > 1 or self.answers is not None or other.answers is not None:
             return None
         # what fills up comes last, in every replica
         ranks, order = torch.cat([self.counted_ranks(), other.counted_ranks()], -1).sort(-1, descending=True)
-        return Block(take_rows(batch, order), ranks, self.members + other.members, None, self.task)
+        return Block(take_rows(batches[0], order), ranks, self.members + other.members, None, self.task)
 
     def _taken(self, index: Tensor) -> "Block":
         index = index.expand(*self.members.shape, index.shape[-1])
@@ -136,7 +136,8 @@ class Block:
             total: the number of samples in all blocks, `[...]`.
         """
         count = min(count, self.rows)
-        index = choose_rows(key, count, self.rows, self.members)
+        all_of_them = torch.arange(count, device=key.device).expand(*key.shape, count)
+        index = choose_rows(key, count, self.rows, self.members) if count < self.rows else all_of_them
         taken = self._taken(index)
         share = self.members / (total * self.members.clamp(min=1, max=count))
         shares = torch.where(index < self.members.unsqueeze(-1), share.unsqueeze(-1), 0.0)
@@ -164,10 +165,10 @@ class SampleMemory:
         """Bytes held."""
         return sum(t.numel() * t.element_size() for block in self.blocks for t in tensors_of(block.tensors))
 
-    def seed(self, sampling: TaskSamples) -> None:
-        """Take a key from the run's own randomness, once."""
+    def seed(self, sampling: TaskSamples, place: torch.device) -> None:
+        """Take a key from the run's own randomness, once, to where the samples are."""
         if not self.counters:
-            key = sampling.key()
+            key = sampling.key().to(place)
             self.counters = {"key": key, "drawn": torch.zeros_like(key)}
 
     def add(self, blocks: Iterable[Block], *, together: bool) -> None:

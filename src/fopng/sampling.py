@@ -89,9 +89,8 @@ class BatchSamples:
         return drawn
 
     def key(self) -> Tensor:
-        """A random number, where the samples are."""
-        place = tensors_of(next(iter(self.batches)))[0].device
-        return torch.randint(KEYS, (), generator=self.generator, device=self.generator.device).to(place)
+        """A random number."""
+        return torch.randint(KEYS, (), generator=self.generator, device=self.generator.device)
 
     def task(self) -> TaskName:
         """What the batches call the task."""
@@ -145,26 +144,16 @@ def draw_samples(batches: Iterable[Batch], total: int, count: int, generator: to
     """
     ranks = torch.randint(RANKS, (total,), generator=generator, device=generator.device).cpu()
     chosen = ranks.topk(min(count, total)).indices.sort().values
-    parts: list[Batch] = []
-    start = 0
+    parts, start = [], 0
     for batch in batches:
         n = sample_count(batch)
         here = chosen[(chosen >= start) & (chosen < start + n)]
         if len(here):
             _check_plain(batch)
             place = tensors_of(batch)[0].device
-            part = take(batch, here - start), ranks[here].to(place)
-            parts = _joined_or_added(parts, part)
+            parts.append((take(batch, here - start), ranks[here].to(place)))
         start += n
-    return [_in_order(*part) for part in parts]
-
-
-def _joined_or_added(parts: list[Batch], part: Batch) -> list[Batch]:
-    for number, other in enumerate(parts):
-        joined = join(other, part, 0)
-        if joined is not None:
-            return [*parts[:number], joined, *parts[number + 1 :]]
-    return [*parts, part]
+    return [_in_order(*part) for part in join_alike(parts, 0)]
 
 
 def _in_order(batch: Batch, ranks: Tensor) -> Sampled:
@@ -191,19 +180,30 @@ def take_rows(batch: Batch, index: Tensor) -> Batch:
     return map_tensors(picked, batch)
 
 
-def join(first: Batch, second: Batch, axis: int) -> Batch | None:
-    """Put two batches together along the samples' axis; None where they are not alike (another length, another text beside).
+def join_alike(batches: Iterable[Batch], axis: int) -> list[Batch]:
+    """Put batches that are alike together along the samples' axis; others (of another length, with another text beside) stay apart.
 
-    >>> join((torch.zeros(2, 3), "en"), (torch.ones(1, 3), "en"), 0)[0].shape
-    torch.Size([3, 3])
-    >>> join((torch.zeros(2, 3), "en"), (torch.ones(1, 3), "de"), 0) is None
-    True
+    >>> en, de = (torch.zeros(2, 3), "en"), (torch.zeros(1, 3), "de")
+    >>> [(x.shape[0], text) for x, text in join_alike([en, de, en], 0)]
+    [(4, 'en'), (1, 'de')]
     """
-    if _form(first, axis, sample_count(first, axis)) != _form(second, axis, sample_count(second, axis)):
-        return None
-    pairs = zip(tensors_of(first), tensors_of(second), strict=True)
-    joined = iter([torch.cat(pair, axis) for pair in pairs])
-    return map_tensors(lambda _: next(joined), first)
+    groups: list[tuple[Any, list[Batch]]] = []
+    for batch in batches:
+        form = _form(batch, axis, sample_count(batch, axis))
+        members = next((members for other, members in groups if other == form), None)
+        if members is None:
+            groups.append((form, [batch]))
+        else:
+            members.append(batch)
+    return [_joined(members, axis) for _, members in groups]
+
+
+def _joined(batches: Sequence[Batch], axis: int) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = zip(*map(tensors_of, batches), strict=True)
+    joined = iter([torch.cat(column, axis) for column in columns])
+    return map_tensors(lambda _: next(joined), batches[0])
 
 
 def _form(batch: Batch, axis: int, n: int) -> Any:

@@ -240,7 +240,7 @@ class TestWaves:
         assert plain < storing < more
 
     @pytest.mark.parametrize(
-        "method, setting", [("er", "capacity"), ("gem", "samples_per_task"), ("lwf", "distilled_samples")]
+        ("method", "setting"), [("er", "capacity"), ("gem", "samples_per_task"), ("lwf", "distilled_samples")]
     )
     def test_the_estimate_counts_the_samples_that_are_kept(self, method, setting):
         plain, few, many = (

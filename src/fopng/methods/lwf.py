@@ -54,8 +54,9 @@ class LwFMethod(RehearsingMethod):
 
     def refresh(self, task: TaskData) -> None:
         if self.missing is not None:
-            self.kept.seed(task.sampling)
-            self.kept.add(self._answered(task.sampling), together=False)
+            blocks = self._answered(task.sampling)
+            self.kept.add(blocks, together=False)
+            self.kept.seed(task.sampling, blocks[0].ranks.device)
 
     def _answered(self, sampling: TaskSamples) -> list[Block]:
         """The new samples as each old head answers them now; heads that answer alike are one."""

@@ -53,7 +53,6 @@ class ReplayMethod(RehearsingMethod):
             count: how many.
             apart: whether tasks must stay apart, although one head answers them all.
         """
-        self.kept.seed(sampling)
         drawn, name = sampling.draw(count), sampling.task()
         names = [*self.kept.names, name]
         together = not apart and sampling.answered_alike(drawn[0].batch, names)
@@ -61,4 +60,5 @@ class ReplayMethod(RehearsingMethod):
         number = len(self.kept.names)
         blocks = [Block.of(replace(each, batch=sampling.as_task(each.batch, named)), number) for each in drawn]
         self.kept.add(blocks, together=together)
+        self.kept.seed(sampling, drawn[0].ranks.device)
         self.kept.names = names
