@@ -11,7 +11,7 @@ import fopng
 from fopng.likelihood import Bernoulli, Categorical, Gaussian
 from fopng.persample import GradientSource
 from fopng.samples import Block, Drawn, SampleMemory
-from fopng.sampling import BatchSamples, Sampled, draw_samples, take_rows
+from fopng.sampling import BatchSamples, Learnt, Sampled, draw_samples, take_rows
 
 
 def seeded(seed):
@@ -128,6 +128,7 @@ class TestDraws:
         memory, start = SampleMemory(), 0
         memory.seed(Sampling(3), torch.device("cpu"))
         for task, count in enumerate(sizes):
+            memory.learnt.append(Learnt(task, []))
             memory.add(
                 [Block.of(part, task) for part in draw_samples(numbered(count, start), count, count, seeded(task))],
                 together=together,
@@ -213,14 +214,14 @@ class TestSignal:
         softened = (old / temperature).softmax(-1)
         loss = -(softened * (z / temperature).log_softmax(-1)).sum(-1).mean()
         [expected] = torch.autograd.grad(loss, z)
-        drawn = Drawn(None, torch.full((6,), 1 / 6), old, temperature)
+        drawn = Drawn(None, torch.full((6,), 1 / 6), old, temperature=temperature)
         found = drawn.signal(Categorical(), z.detach(), None)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
     @pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli(), Gaussian(0.5)])
     def test_the_old_answer_is_where_distillation_rests(self, likelihood):
         old = torch.randn(6, 3, dtype=torch.float64)
-        drawn = Drawn(None, torch.full((6,), 1 / 6), old, 2.0)
+        drawn = Drawn(None, torch.full((6,), 1 / 6), old, temperature=2.0)
         assert not drawn.signal(likelihood, old, None).any()
         assert (drawn.signal(likelihood, old + torch.eye(3).repeat(2, 1), None) * torch.eye(3).repeat(2, 1)).sum() > 0
 
@@ -242,7 +243,8 @@ def test_whether_tasks_are_answered_alike_is_seen(shared):
     model.shared = shared
     batches = [(*batch, 4) for batch in numbered(9)]
     sampling = BatchSamples(GradientSource(model, predict=ByTask()), batches, seeded(0))
-    assert sampling.task() == 4
+    assert sampling.learnt().name == 4
+    assert sampling.learnt().path == ["weight", "bias"]
     assert sampling.answered_alike(sampling.draw(5)[0].batch, [3, 4]) is shared
     plain = BatchSamples(GradientSource(model, predict=lambda m, b: (m(b[0]), b[1])), batches, seeded(0))
     assert not plain.answered_alike(batches[0], [None, None])

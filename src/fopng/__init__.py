@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ContinualOptimizer,
         Diagnosis,
         FOPNGPreFisher,
+        HeadChanged,
         LwF,
         NaturalOGD,
     )
@@ -49,6 +50,7 @@ __all__ = [
     "Diagnosis",
     "FOPNGPreFisher",
     "Gaussian",
+    "HeadChanged",
     "IllConditioned",
     "Likelihood",
     "LwF",

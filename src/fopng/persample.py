@@ -12,7 +12,7 @@ from fopng.parameters import ParamLayout
 from fopng.proof import TRIAL, ProvenSites
 from fopng.pulling import pull
 from fopng.taps import undisturbed
-from fopng.types import Batch, Predict, predict_pairs, sample_count, take
+from fopng.types import Batch, Predict, map_tensors, predict_pairs, sample_count, take
 
 __all__ = ["GradientSource", "SampleGradients"]
 
@@ -87,6 +87,17 @@ class GradientSource:
             recording = self._asked.record([], values, rest, batch, lead)
         self.likelihood.check(recording.outputs, recording.targets)
         return recording.outputs, recording.targets
+
+    def path(self, batch: Batch) -> list[str]:
+        """Name the parameters of the layout that a batch is answered through."""
+        with undisturbed(self.model):
+            values = {name: p.requires_grad_() for name, p in self._asked.values(self.layout, None).items()}
+            outputs, _ = self._asked.answer(values, self._asked.rest(self.layout), map_tensors(torch.clone, batch))
+            if not outputs.requires_grad:
+                return []
+            ones = torch.ones_like(outputs)
+            found = torch.autograd.grad(outputs, list(values.values()), ones, allow_unused=True)
+        return [name for name, gradient in zip(values, found, strict=True) if gradient is not None]
 
     def bytes_per_sample(self, batch: Batch, parameters: Tensor | None = None) -> int:
         """How much memory the gradients of one more sample take, measured on a few."""

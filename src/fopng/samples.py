@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fopng.draws import choose_rows, scrambled
 from fopng.likelihood import Likelihood
-from fopng.sampling import Sampled, TaskSamples, join_alike, take_rows
-from fopng.types import Batch, TaskName, map_tensors, tensors_of
+from fopng.sampling import Learnt, Sampled, TaskSamples, join_alike, take_rows
+from fopng.types import Batch, map_tensors, tensors_of
 
 Place: TypeAlias = tuple[Batch, Tensor, Tensor, Tensor | None]
 
@@ -27,12 +27,14 @@ class Drawn:
         batch: `[..., n, ...]`.
         shares: the weight of each sample, `[..., n]`.
         answers: what is to be answered, `[..., n, *outputs]`; None for the batch's own targets.
+        path: the parameters that it was answered through when its task ended; none where nobody need ask.
         temperature: by which both sides are divided before answers are compared; a number, or one a replica `[...]`.
     """
 
     batch: Batch
     shares: Tensor
     answers: Tensor | None
+    path: Sequence[str] = ()
     temperature: float | Tensor = 1.0
 
     def signal(self, likelihood: Likelihood, outputs: Tensor, targets: Tensor | None) -> Tensor:
@@ -150,13 +152,13 @@ class SampleMemory:
 
     Attributes:
         blocks: the samples.
-        names: what batches call the tasks that were learnt, in order.
+        learnt: the tasks that were, in order.
         counters: what a step changes: `drawn`, how often samples were drawn; and `key`, which decides the draws.
     """
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
-        self.names: list[TaskName] = []
+        self.learnt: list[Learnt] = []
         self.counters: dict[str, Tensor] = {}
         self._like = torch.empty(0)
 
@@ -210,7 +212,8 @@ class SampleMemory:
     def _drawn(self, key: Tensor, blocks: Sequence[Block], count: int | None) -> list[Drawn]:
         total = sum((block.members for block in blocks), torch.zeros_like(key)).clamp(min=1)
         each = [block.rows if count is None else -(-count // len(blocks)) for block in blocks]
-        return [block.draw(key + 2 * block.task + 1, n, total) for n, block in zip(each, blocks, strict=True)]
+        drawn = [block.draw(key + 2 * block.task + 1, n, total) for n, block in zip(each, blocks, strict=True)]
+        return [replace(d, path=self.learnt[block.task].path) for d, block in zip(drawn, blocks, strict=True)]
 
     def follow(self, like: Tensor) -> None:
         """Go where the model went: tensors that were on its device, or of its precision, are so again.
@@ -235,12 +238,13 @@ class SampleMemory:
             {**vars(block), "near": [t.device == self._like.device for t in tensors_of(block.tensors)]}
             for block in self.blocks
         ]
-        return {"blocks": blocks, "names": list(self.names), "counters": dict(self.counters), "like": self._like}
+        learnt = [vars(task) for task in self.learnt]
+        return {"blocks": blocks, "learnt": learnt, "counters": dict(self.counters), "like": self._like}
 
     def load_state_dict(self, state: dict[str, Any], like: Tensor) -> None:
         """Take samples over, onto the device of `like`; their precision is changed by `follow`."""
         self._like = torch.empty(0, dtype=state["like"].dtype, device=like.device)
-        self.names, self.blocks = list(state["names"]), []
+        self.learnt, self.blocks = [Learnt(**task) for task in state["learnt"]], []
         for saved in state["blocks"]:
             near = iter(saved["near"])
             block = Block(**{name: value for name, value in saved.items() if name != "near"})

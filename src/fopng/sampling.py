@@ -32,6 +32,15 @@ class Sampled:
     ranks: Tensor
 
 
+@final
+@dataclass(frozen=True)
+class Learnt:
+    """A task as its batches tell: what they call it, and the parameters that answer them (none where nobody need ask)."""
+
+    name: TaskName
+    path: list[str]
+
+
 class TaskSamples(Protocol):
     """The samples of the task at hand, for a method that keeps some."""
 
@@ -43,8 +52,8 @@ class TaskSamples(Protocol):
         """A random number below `KEYS`, int64 `[...]`."""
         ...
 
-    def task(self) -> TaskName:
-        """What the batches call the task."""
+    def learnt(self) -> Learnt:
+        """The task as its batches tell."""
         ...
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
@@ -92,10 +101,11 @@ class BatchSamples:
         """A random number."""
         return torch.randint(KEYS, (), generator=self.generator, device=self.generator.device)
 
-    def task(self) -> TaskName:
-        """What the batches call the task."""
-        predict = self.source.predict
-        return predict.task_of(next(iter(self.batches))) if isinstance(predict, PredictTask) else None
+    def learnt(self) -> Learnt:
+        """From the first batch."""
+        predict, first = self.source.predict, next(iter(self.batches))
+        name = predict.task_of(first) if isinstance(predict, PredictTask) else None
+        return Learnt(name, self.source.path(take(first, torch.arange(min(FEW, sample_count(first))))))
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
         """A batch as if it were of another task, where predict knows how."""

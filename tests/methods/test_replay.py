@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import fopng
 from methods.test_importance import gradient, put
-from methods.worlds import Heads, World, data, flat, live, make, run, single_head
+from methods.worlds import Heads, World, data, flat, live, make, multi_head, run, single_head
 from test_cone import nearest_in_cone
 
 ALL = {
@@ -222,6 +222,18 @@ def test_old_heads_are_rehearsed_too():
     run(optimizer, world, range(1, 2))
     assert not torch.equal(world.model.heads[0].weight, head)
     assert torch.equal(world.model.heads[2].weight, last)
+
+
+@pytest.mark.parametrize("predict", [None, lambda model, batch: (model(batch[0]), batch[1])])
+@pytest.mark.parametrize("name", DENSE)
+def test_a_head_that_is_chosen_behind_the_batchs_back_is_told(name, predict):
+    """Old samples would be answered by the new head."""
+    world = multi_head()
+    optimizer = make(name, world, predict=predict)
+    run(optimizer, world, range(1))
+    message = r"answered through 'heads.0.bias' when it was learnt, and are through 'heads.1.bias' now"
+    with pytest.warns(fopng.HeadChanged, match=message):
+        run(optimizer, world, range(1, 2))
 
 
 @pytest.mark.parametrize("name", DENSE)

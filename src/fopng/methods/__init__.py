@@ -15,6 +15,7 @@ from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
+from fopng.methods.rehearsal import HeadChanged
 from fopng.methods.sgd import SGD
 from fopng.methods.si import SI
 
@@ -34,6 +35,7 @@ __all__ = [
     "ContinualOptimizer",
     "Diagnosis",
     "FOPNGPreFisher",
+    "HeadChanged",
     "LwF",
     "NaturalOGD",
 ]

@@ -37,7 +37,7 @@ class LwFMethod(RehearsingMethod):
 
     @property
     def missing(self) -> str | None:
-        return "the old model's answers to the new task" if self.kept.names and not self.kept.blocks else None
+        return "the old model's answers to the new task" if self.kept.learnt and not self.kept.blocks else None
 
     def check(self) -> None:
         super().check()
@@ -63,8 +63,8 @@ class LwFMethod(RehearsingMethod):
         blocks: list[Block] = []
         for sampled in sampling.draw(self.distilled_samples):
             found: list[Block] = []
-            for number, name in enumerate(dict.fromkeys(self.kept.names)):
-                asked = replace(sampled, batch=sampling.as_task(sampled.batch, name))
+            for number, task in enumerate(self.kept.learnt):
+                asked = replace(sampled, batch=sampling.as_task(sampled.batch, task.name))
                 answers = sampling.answers(asked.batch)
                 if not any(same_answers([answers, block.answers]) for block in found if block.answers is not None):
                     found.append(Block.of(asked, number, answers))
@@ -83,7 +83,7 @@ class LwFMethod(RehearsingMethod):
         return lr * g
 
     def end_task(self, task: TaskData) -> None:
-        self.kept.names.append(task.sampling.task())
+        self.kept.learnt.append(task.sampling.learnt())
         self.kept.blocks.clear()
 
 

@@ -1,6 +1,7 @@
 """Rehearsing: gradients on samples of the method's own in the middle of a step."""
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import final
 
 import torch
@@ -8,6 +9,10 @@ from torch import Tensor, nn
 
 from fopng.persample import GradientSource
 from fopng.samples import Drawn, Rehearser
+
+
+class HeadChanged(UserWarning):
+    """Samples of an old task are answered through another head than when it was learnt."""
 
 
 @final
@@ -38,6 +43,7 @@ class ModelRehearser:
             found = torch.autograd.grad(outputs, list(trained.values()), signal, allow_unused=True)
         reached = {name: g for name, g in zip(trained, found, strict=True) if g is not None}
         self.reached |= reached.keys()
+        _warn_of_another_head(drawn.path, trained.keys(), reached.keys())
         return self._flat(reached)
 
     def _flat(self, named: dict[str, Tensor]) -> Tensor:
@@ -46,6 +52,17 @@ class ModelRehearser:
             return torch.zeros(layout.size, device=self._parameters[0].device, dtype=_wide(self._parameters[0].dtype))
         flat = layout.join({name: g.to_dense() if g.is_sparse else g for name, g in named.items()})
         return flat.to(_wide(flat.dtype))
+
+
+def _warn_of_another_head(path: Collection[str], trained: Set[str], reached: Set[str]) -> None:
+    left, new = (set(path) & trained) - reached, reached - set(path)
+    if path and left and new:
+        warnings.warn(
+            f"Samples of an old task were answered through {min(left)!r} when it was learnt, and are through {min(new)!r} now. Let "
+            "predict take the task from the batch: a fopng.PredictTask.",
+            HeadChanged,
+            stacklevel=2,
+        )
 
 
 def total_gradient(rehearser: Rehearser, drawn: Iterable[Drawn]) -> Tensor | None:

@@ -53,12 +53,11 @@ class ReplayMethod(RehearsingMethod):
             count: how many.
             apart: whether tasks must stay apart, although one head answers them all.
         """
-        drawn, name = sampling.draw(count), sampling.task()
-        names = [*self.kept.names, name]
+        drawn, learnt = sampling.draw(count), [*self.kept.learnt, sampling.learnt()]
+        names = [task.name for task in learnt]
         together = not apart and sampling.answered_alike(drawn[0].batch, names)
-        named = names[0] if together else name
-        number = len(self.kept.names)
+        named, number = names[0 if together else -1], len(self.kept.learnt)
         blocks = [Block.of(replace(each, batch=sampling.as_task(each.batch, named)), number) for each in drawn]
         self.kept.add(blocks, together=together)
         self.kept.seed(sampling, drawn[0].ranks.device)
-        self.kept.names = names
+        self.kept.learnt = learnt

@@ -12,10 +12,12 @@ from fopng.persample import GradientSource
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel
 from fopng.samples import Drawn
-from fopng.sampling import FEW, KEYS, RANKS, Sampled, same_answers
+from fopng.sampling import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.train.loop import predict_task
-from fopng.train.stages import WHOLE_BATCH
 from fopng.types import Batch, TaskName, sample_count, take
+
+ASKED = 64
+"""Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""
 
 
 @final
@@ -52,9 +54,9 @@ class StackedTaskSamples:
         """A random number of each run, `[R]`."""
         return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.generators]).to(self.theta.device)
 
-    def task(self) -> TaskName:
-        """The number of the task."""
-        return self.number
+    def learnt(self) -> Learnt:
+        """The number of the task; its head is chosen by that."""
+        return Learnt(self.number, [])
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
         """A batch as if it were of another task."""
@@ -78,7 +80,7 @@ class StackedTaskSamples:
 
 
 def _parts(batch: Batch, axis: int) -> Iterator[Batch]:
-    for rows in torch.arange(sample_count(batch, axis)).split(WHOLE_BATCH):
+    for rows in torch.arange(sample_count(batch, axis)).split(ASKED):
         yield take(batch, rows, axis)
 
 
