@@ -71,6 +71,19 @@ def test_old_gradients_that_are_one_another(copies):
     torch.testing.assert_close(solved(g, G.expand(copies, -1)), solved(g, G), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-7, 1e-4, 1e-2])
+@pytest.mark.parametrize("k", [2, 4, 9])
+def test_in_single_precision_gradients_that_are_nearly_the_same(k, apart):
+    """Their Gram matrix is rounded more than they differ; the answer is that of double precision within that."""
+    common = torch.randn(300, dtype=torch.float64)
+    G = (common + apart * torch.randn(k, 300, dtype=torch.float64)).float()
+    g = (torch.randn(300, dtype=torch.float64) - common).float()
+    torch.testing.assert_close(
+        solved(g, G).double(), solved(g.double(), G.double()), rtol=0, atol=2e-3 * float(g.norm())
+    )
+    assert (G @ solved(g, G) / G.norm(dim=1) >= -1e-4 * g.norm()).all()
+
+
 def test_an_old_gradient_of_zero_asks_for_nothing():
     g, G = gradients(3, 0.9)
     padded = torch.cat([G, torch.zeros(1, 30, dtype=torch.float64)])

@@ -98,8 +98,9 @@ class TestReservoir:
                 seen[kept] += 1
             torch.testing.assert_close(seen / 600, torch.full((18,), 1 / 3), rtol=0, atol=0.09)
 
-    def test_replicas_keep_what_they_would_alone(self):
-        """Their tasks leave different numbers of samples; what fills up never counts."""
+    @pytest.mark.parametrize("joined", [False, True])
+    def test_replicas_keep_what_they_would_alone(self, joined):
+        """Their tasks leave different numbers of samples; what fills up never counts, also where blocks are joined later."""
         tasks = [(0, 9), (9, 5), (14, 8)]
         alone = [[], []]
         together = SampleMemory()
@@ -111,12 +112,12 @@ class TestReservoir:
                 tuple(map(torch.stack, zip(*(part.batch for part in parts), strict=True))),
                 torch.stack([p.ranks for p in parts]),
             )
-            together.add([Block.of(stacked, task)], together=False)
+            together.add([Block.of(stacked, task)], together=joined and task == 2)
             together.limit(7)
         for r in range(2):
             single = SampleMemory()
             for task, part in enumerate(alone[r]):
-                single.add([Block.of(part, task)], together=False)
+                single.add([Block.of(part, task)], together=joined and task == 2)
                 single.limit(7)
             expected = {block.task: block.batch[0].flatten().tolist() for block in single.blocks}
             found = {b.task: b.batch[0][r, : b.members[r]].flatten().tolist() for b in together.blocks if b.members[r]}

@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-RIDGE = 1e-12
-"""Added to the unit diagonal of the normalised Gram matrix: gradients that depend on each other have one answer too."""
+NOISE = 1e-12
+"""Added to the unit diagonal of the normalised Gram matrix, so that gradients that depend on each other have one answer too; what
+is below it does not count as negative. Sixteen units of rounding, where those are more."""
 
 
 def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
@@ -25,10 +26,12 @@ def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
     k = products.shape[-1]
     scale = _inverse_norms(gram)
     A = gram.double() * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-    A = A + torch.diag_embed(1 + RIDGE - A.diagonal(dim1=-2, dim2=-1))
-    table = torch.cat([A, (products.double() * scale).unsqueeze(-1)], -1)
+    noise = max(NOISE, 16 * torch.finfo(gram.dtype).eps)
+    A = A + torch.diag_embed(1 + noise - A.diagonal(dim1=-2, dim2=-1))
+    b = products.double() * scale
+    table = torch.cat([A, b.unsqueeze(-1)], -1)
     chosen = torch.zeros_like(products, dtype=torch.bool)
-    limit = -1e-13 * products.double().mul(scale).abs().amax(-1, keepdim=True)
+    limit = -noise * b.abs().amax(-1, keepdim=True)
     for pivot in range(3 * k):
         values = table[..., -1]
         negative = values < limit

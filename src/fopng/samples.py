@@ -141,7 +141,7 @@ class Block:
         all_of_them = torch.arange(count, device=key.device).expand(*key.shape, count)
         index = choose_rows(key, count, self.rows, self.members) if count < self.rows else all_of_them
         taken = self._taken(index)
-        share = self.members / (total * self.members.clamp(min=1, max=count))
+        share = self.members.double() / (total * self.members.clamp(min=1, max=count))
         shares = torch.where(index < self.members.unsqueeze(-1), share.unsqueeze(-1), 0.0)
         return Drawn(taken.batch, shares, taken.answers)
 
