@@ -1,4 +1,4 @@
-"""A network with one head a task: the head is chosen by `predict`, and new heads may be added on the way.
+"""A network with one head a task: `predict` takes the head from the batch, and new heads may be added on the way.
 
 python examples/multihead.py          (needs scikit-learn: pip install "fopng[demo]")
 """
@@ -26,6 +26,23 @@ class MultiHead(nn.Module):
         return self.heads[task](self.body(x))
 
 
+class ByTask(fopng.PredictTask):
+    """Batches (x, y, task): answered by the head of their task, and by an old head where a method asks for that (LwF)."""
+
+    def __call__(self, model, batch):
+        """Logits and targets."""
+        x, y, task = batch
+        return model(x, task), y
+
+    def task_of(self, batch):
+        """The number of the task."""
+        return batch[2]
+
+    def as_task(self, batch, task):
+        """The same samples, as if they were of another task."""
+        return (*batch[:2], task)
+
+
 def make_task(first, second):
     """Real 8 x 8 digits of two classes, labelled 0 and 1, split into training and test."""
     digits = load_digits()
@@ -41,21 +58,19 @@ def learn(make_optimizer):
     torch.manual_seed(0)
     model = MultiHead()
     model.heads.append(nn.Linear(50, 2))
-    current = 0
-    # the Fisher and the stored gradients go through the head of the task at hand
-    optimizer = make_optimizer(model, lambda model, batch: (model(batch[0], current), batch[1]))
+    # the Fisher, stored gradients and kept samples go through the head of their task
+    optimizer = make_optimizer(model, ByTask())
     tests = []
     for task, pair in enumerate(PAIRS):
         (x, y), test = make_task(*pair)
         tests.append(test)
-        current = task
         if task == len(model.heads):
             model.heads.append(nn.Linear(50, 2))  # begin_task takes it in
-        batches = list(zip(x.split(10), y.split(10), strict=True))
+        batches = [(inputs, targets, task) for inputs, targets in zip(x.split(10), y.split(10), strict=True)]
         optimizer.begin_task(task)
         for _ in range(5):
             optimizer.refresh(batches)
-            for inputs, targets in batches:
+            for inputs, targets, _ in batches:
                 optimizer.zero_grad()
                 F.cross_entropy(model(inputs, task), targets).backward()
                 optimizer.step()
@@ -71,6 +86,8 @@ if __name__ == "__main__":
         "FOPNG": lambda model, predict: fopng.FOPNG(
             model, lr=1e-3, damping=1e-2, projection="orthogonal", predict=predict
         ),
+        "LwF": lambda model, predict: fopng.LwF(model, lr=1e-1, predict=predict),
+        "ER": lambda model, predict: fopng.ER(model, lr=1e-1, predict=predict),
     }
     for name, make_optimizer in methods.items():
         accuracies = learn(make_optimizer)

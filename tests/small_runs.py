@@ -23,6 +23,12 @@ SETTINGS = {
     "fopng-prefisher": {"lr": 0.05, "gradients_per_task": 5, "momentum": 0.5},
     "ong": {"lr": 0.05, "gradients_per_task": 5},
     "natural-ogd": {"lr": 0.05, "gradients_per_task": 5},
+    "si": {"lr": 0.05, "strength": 0.5, "damping": 0.1},
+    "mas": {"lr": 0.05, "sensitivity_samples": 20},
+    "lwf": {"lr": 0.05, "distilled_samples": 20, "replay_samples": 5},
+    "er": {"lr": 0.05, "capacity": 11, "replay_samples": 4},
+    "gem": {"lr": 0.05, "samples_per_task": 7, "momentum": 0.5},
+    "a-gem": {"lr": 0.05, "samples_per_task": 7, "replay_samples": 4},
     "joint": {"lr": 0.05},
 }
 

@@ -15,9 +15,9 @@ import fopng
 ROOT = Path(fopng.__file__).parent
 
 LAYERS = {
-    "words": ["types", "parameters", "atomic", "locks", "state", "randomness", "kernels"],
+    "words": ["types", "parameters", "draws", "atomic", "locks", "state", "randomness", "kernels"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
-    "operators": ["basis", "memory", "metric", "fisher", "projection"],
+    "operators": ["basis", "memory", "metric", "fisher", "projection", "sampling", "samples", "cone"],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],

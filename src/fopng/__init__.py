@@ -7,29 +7,42 @@ if TYPE_CHECKING:
     from fopng.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
     from fopng.memory import MemoryFull
     from fopng.methods import (
+        AGEM,
+        ER,
         EWC,
         FNG,
         FOPNG,
+        GEM,
+        MAS,
         OGD,
         ONG,
         SGD,
+        SI,
         Adam,
         ContinualOptimizer,
         Diagnosis,
         FOPNGPreFisher,
+        HeadChanged,
+        LwF,
         NaturalOGD,
     )
     from fopng.projection import IllConditioned
+    from fopng.types import PredictTask
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AGEM",
+    "ER",
     "EWC",
     "FNG",
     "FOPNG",
+    "GEM",
+    "MAS",
     "OGD",
     "ONG",
     "SGD",
+    "SI",
     "Adam",
     "Bernoulli",
     "Categorical",
@@ -37,16 +50,20 @@ __all__ = [
     "Diagnosis",
     "FOPNGPreFisher",
     "Gaussian",
+    "HeadChanged",
     "IllConditioned",
     "Likelihood",
+    "LwF",
     "MemoryFull",
     "NaturalOGD",
+    "PredictTask",
 ]
 
 _ELSEWHERE = {
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.likelihood"),
     "IllConditioned": "fopng.projection",
     "MemoryFull": "fopng.memory",
+    "PredictTask": "fopng.types",
 }
 
 

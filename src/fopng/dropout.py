@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
+from fopng.draws import BITS, scrambled
 from fopng.kernels import usable
 
-_BITS = 0xFFFFFFFF
 _key: ContextVar[Tensor | None] = ContextVar("dropout_key", default=None)
 
 
@@ -39,11 +39,11 @@ class DropoutKeys:
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
-        halves = torch.tensor([[seed & _BITS, seed >> 32 & _BITS] for seed in seeds], dtype=torch.int64)
-        self._start = _scrambled(_scrambled(halves[:, 0]) ^ halves[:, 1]).to(device)
+        halves = torch.tensor([[seed & BITS, seed >> 32 & BITS] for seed in seeds], dtype=torch.int64)
+        self._start = scrambled(scrambled(halves[:, 0]) ^ halves[:, 1]).to(device)
 
     def __call__(self, step: Tensor) -> Tensor:
-        return _scrambled(self._start ^ _scrambled(step))
+        return scrambled(self._start ^ scrambled(step))
 
 
 @final
@@ -75,7 +75,7 @@ class Dropout(nn.Module):
         if usable(x):
             return _Fused.apply(x, key, self.share, self.place)  # type: ignore[no-any-return, no-untyped-call]
         position = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-        kept = _scrambled(position ^ _scrambled(key + self.place)) >= int(self.share * 2**32)
+        kept = scrambled(position ^ scrambled(key + self.place)) >= int(self.share * 2**32)
         return torch.where(kept, x / (1 - self.share), 0.0)
 
     def extra_repr(self) -> str:
@@ -131,14 +131,11 @@ class _Stacked(torch.autograd.Function):
         return dropped(back, *ctx.saved_tensors, *ctx.numbers), None, None, None
 
 
+def further_key(key: Tensor) -> Tensor:
+    """The key of another pass through the model in the same step: what it drops has nothing to do with the first."""
+    return scrambled(key + 0x9E3779B9)
+
+
 def draws_by_key(model: nn.Module) -> bool:
     """Whether a model has a `Dropout` of this kind at work."""
     return any(isinstance(module, Dropout) and module.share > 0 for module in model.modules())
-
-
-def _scrambled(x: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers (held in int64) that leaves no pattern: the finaliser `lowbias32`."""
-    x = x & _BITS
-    x = (x ^ x >> 16) * 0x7FEB352D & _BITS
-    x = (x ^ x >> 15) * 0x846CA68B & _BITS
-    return x ^ x >> 16

@@ -53,6 +53,10 @@ class LayerGradients(ABC):
         """Sum the squared gradients, entry by entry: `[..., q]`."""
 
     @abstractmethod
+    def sum_absolute(self) -> Tensor:
+        """Sum the gradients' absolute values, entry by entry: `[..., q]`."""
+
+    @abstractmethod
     def slab(self, start: int, stop: int) -> Tensor:
         """Write the columns `start:stop` out: dense `[..., m, stop - start]`."""
 
@@ -160,6 +164,13 @@ class LinearGradients(LayerGradients):
         weight = (squares.mT @ self._flat_a.square()).flatten(-2)
         return torch.cat([weight, squares.sum(-2)], -1) if self.bias else weight
 
+    def sum_absolute(self) -> Tensor:
+        if self.positions > 1:
+            return self.slab(0, self.size).abs().sum(-2)
+        sizes = self._flat_d.abs()
+        weight = (sizes.mT @ self._flat_a.abs()).flatten(-2)
+        return torch.cat([weight, sizes.sum(-2)], -1) if self.bias else weight
+
     def slab(self, start: int, stop: int) -> Tensor:
         i, weights = self.a.shape[-1], self._weights
         pieces = []
@@ -218,6 +229,9 @@ class DenseGradients(LayerGradients):
 
     def sum_squares(self) -> Tensor:
         return self.g.square().sum(-2)
+
+    def sum_absolute(self) -> Tensor:
+        return self.g.abs().sum(-2)
 
     def slab(self, start: int, stop: int) -> Tensor:
         return self.g[..., start:stop]
@@ -282,3 +296,8 @@ class SampleGradients:
         """Add the sum of the squared gradients to `total [..., p]`."""
         for names, layer in self.layers.items():
             total[..., self.layout.span(names)] += layer.sum_squares()
+
+    def add_absolute(self, total: Tensor) -> None:
+        """Add the sum of the gradients' absolute values to `total [..., p]`."""
+        for names, layer in self.layers.items():
+            total[..., self.layout.span(names)] += layer.sum_absolute()

@@ -52,6 +52,33 @@ def diagonal_fisher(
     return _mean(source, total, count)
 
 
+def output_sensitivity(
+    source: GradientSource,
+    batches: Iterable[Batch],
+    *,
+    samples: int | None = None,
+    generator: torch.Generator | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Tensor:
+    """How much each parameter moves the answers: the mean over samples of `|d |outputs|^2 / d theta|`, `[p]`; no labels needed.
+
+    Args:
+        source: the model.
+        batches: the data; walked more than once.
+        samples: how many samples to use, drawn without replacement; None for all.
+        generator: draws the samples.
+        memory_limit: bytes to hold at a time.
+    """
+    total: Tensor | None = None
+    count = 0
+    for chunk in _chunks(source, batches, samples, generator, None, memory_limit):
+        for gradients in source.gradients(chunk, "squared-norm"):
+            total = _flat_zeros(source, None) if total is None else total
+            gradients.add_absolute(total)
+        count += sample_count(chunk)
+    return _mean(source, total, count)
+
+
 def full_fisher(
     source: GradientSource,
     batches: Iterable[Batch],

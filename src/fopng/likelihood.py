@@ -19,6 +19,9 @@ Labels: TypeAlias = Literal["observed", "sampled", "expected"]
 Score: TypeAlias = Literal["ground-truth", "average", "log-likelihood"]
 """Of which score a gradient is stored: the true answer's logit, the mean logit, or the log-likelihood."""
 
+Norm: TypeAlias = Literal["squared-norm"]
+"""The squared length of the outputs, whose gradients say how sensitive the answers are."""
+
 Generators: TypeAlias = torch.Generator | Sequence[torch.Generator] | None
 """What draws: torch's own generator, another one, or one for each replica."""
 
@@ -50,6 +53,20 @@ class Likelihood(ABC):
             outputs: `[..., n, *outputs]`.
             axes: how many leading axes number replicas and samples, not outputs.
         """
+
+    @abstractmethod
+    def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
+        """Differentiate `E_y log p(y | outputs / T)`, `y` distributed as other answers say: `p(y | answers / T)`.
+
+        Args:
+            outputs: `[..., n, *outputs]`.
+            answers: of an older model, of the same shape.
+            temperature: T; above 1 the smaller probabilities count for more.
+        """
+
+    def target_counts(self, outputs: Tensor, targets: Tensor | None, axes: int) -> Tensor:
+        """Count the targets of each sample that the usual mean loss is over, `[..., n]`, one at least."""
+        return outputs.new_full(outputs.shape[:axes], max(1, outputs.shape[axes:].numel()))
 
     def average(self, outputs: Tensor, axes: int) -> Tensor:
         """Differentiate the mean output of each sample."""
@@ -100,6 +117,15 @@ class Categorical(Likelihood):
     def observed(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.ground_truth(outputs, targets) - outputs.softmax(-1) * self._kept(targets)
 
+    def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
+        return ((answers / temperature).softmax(-1) - (outputs / temperature).softmax(-1)) / temperature
+
+    def target_counts(self, outputs: Tensor, targets: Tensor | None, axes: int) -> Tensor:
+        if targets is None:
+            return outputs.new_full(outputs.shape[:axes], max(1, outputs.shape[axes:-1].numel()))
+        kept = (targets != self.ignore_index).to(outputs.dtype)
+        return kept.flatten(axes).sum(-1).clamp(min=1) if kept.dim() > axes else kept.clamp(min=1)
+
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         near = _near(outputs, generator)
         # one number a label: the labels do not depend on how the samples were cut into batches
@@ -134,6 +160,9 @@ class Bernoulli(Likelihood):
     def observed(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return targets.to(outputs.dtype) - outputs.sigmoid()
 
+    def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
+        return ((answers / temperature).sigmoid() - (outputs / temperature).sigmoid()) / temperature
+
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         return torch.bernoulli(_near(outputs, generator).sigmoid(), generator=generator).to(outputs.device)
 
@@ -162,6 +191,9 @@ class Gaussian(Likelihood):
     def observed(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (targets.to(outputs.dtype) - outputs) / self.scale**2
 
+    def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
+        return (answers - outputs) / (self.scale * temperature) ** 2
+
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         near = _near(outputs, generator)
         noise = torch.randn(outputs.shape, dtype=outputs.dtype, device=near.device, generator=generator)
@@ -173,7 +205,7 @@ class Gaussian(Likelihood):
 
 def signals(
     likelihood: Likelihood,
-    kind: Labels | Score,
+    kind: Labels | Score | Norm,
     outputs: Tensor,
     targets: Tensor | None,
     *,
@@ -184,14 +216,15 @@ def signals(
 
     Args:
         likelihood: what the outputs mean.
-        kind: a `Score` or the `Labels` of a Fisher; only "expected" yields more than one.
+        kind: a `Score`, the `Norm` or the `Labels` of a Fisher; only "expected" yields more than one.
         outputs: `[..., n, *outputs]`.
-        targets: the data's labels; "sampled", "expected" and "average" do without.
+        targets: the data's labels; "sampled", "expected", "average" and "squared-norm" do without.
         axes: how many leading axes number replicas and samples.
         generator: draws the labels of "sampled"; one for all, or one for each replica.
     """
-    if kind not in (*get_args(Labels), *get_args(Score)):
-        raise ValueError(f"Expected one of {[*get_args(Labels), *get_args(Score)]}, got {kind!r}.")
+    known = [*get_args(Labels), *get_args(Score), *get_args(Norm)]
+    if kind not in known:
+        raise ValueError(f"Expected one of {known}, got {kind!r}.")
     outputs = outputs.detach()
     likelihood.check(outputs, targets)
     counted = outputs.new_ones(()) if targets is None else likelihood.counted(outputs, targets)
@@ -199,6 +232,8 @@ def signals(
         yield from (s * counted for s in likelihood.expected(outputs, axes))
     elif kind == "average":
         yield likelihood.average(outputs, axes) * counted
+    elif kind == "squared-norm":
+        yield 2 * outputs * counted
     elif kind == "sampled":
         yield likelihood.observed(outputs, _sampled(likelihood, outputs, generator)) * counted
     elif targets is None:

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from fopng.asking import Asked, Recording, first_replica
 from fopng.factors import SampleGradients
-from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Score, signals
+from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Norm, Score, signals
 from fopng.parameters import ParamLayout
 from fopng.proof import TRIAL, ProvenSites
 from fopng.pulling import pull
 from fopng.taps import undisturbed
-from fopng.types import Batch, Predict, predict_pairs, sample_count, take
+from fopng.types import Batch, Predict, map_tensors, predict_pairs, sample_count, take
 
 __all__ = ["GradientSource", "SampleGradients"]
 
@@ -44,7 +44,7 @@ class GradientSource:
         likelihood: Likelihood | None = None,
         layout: ParamLayout | None = None,
     ) -> None:
-        self.model = model
+        self.model, self.predict = model, predict
         self.likelihood = Categorical() if likelihood is None else likelihood
         self.layout = ParamLayout.of(model) if layout is None else layout
         self._asked = Asked(model, predict)
@@ -53,7 +53,7 @@ class GradientSource:
     def gradients(
         self,
         batch: Batch,
-        kind: Labels | Score,
+        kind: Labels | Score | Norm,
         *,
         parameters: Tensor | None = None,
         generator: Generators = None,
@@ -73,6 +73,31 @@ class GradientSource:
             with undisturbed(self.model):
                 gradients = pull(self._asked, self.layout, self._proof.sites, recording, back)
             yield gradients
+
+    def answers(self, batch: Batch, *, parameters: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Ask the model, dropout off: outputs `[*lead, n, ...]` and the targets, which must fit them.
+
+        Args:
+            batch: the samples, `[*lead, n, ...]`.
+            parameters: `[*lead, p]` instead of the model's own, for replicas.
+        """
+        lead = 0 if parameters is None else parameters.dim() - 1
+        with undisturbed(self.model), torch.no_grad():
+            values, rest = self._asked.values(self.layout, parameters), self._asked.rest(self.layout)
+            recording = self._asked.record([], values, rest, batch, lead)
+        self.likelihood.check(recording.outputs, recording.targets)
+        return recording.outputs, recording.targets
+
+    def path(self, batch: Batch) -> list[str]:
+        """Name the parameters of the layout that a batch is answered through."""
+        with undisturbed(self.model):
+            values = {name: p.requires_grad_() for name, p in self._asked.values(self.layout, None).items()}
+            outputs, _ = self._asked.answer(values, self._asked.rest(self.layout), map_tensors(torch.clone, batch))
+            if not outputs.requires_grad:
+                return []
+            ones = torch.ones_like(outputs)
+            found = torch.autograd.grad(outputs, list(values.values()), ones, allow_unused=True)
+        return [name for name, gradient in zip(values, found, strict=True) if gradient is not None]
 
     def bytes_per_sample(self, batch: Batch, parameters: Tensor | None = None) -> int:
         """How much memory the gradients of one more sample take, measured on a few."""

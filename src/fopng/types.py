@@ -1,5 +1,6 @@
 """The words everything speaks: a batch and its samples."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any, TypeAlias
@@ -12,6 +13,29 @@ Batch: TypeAlias = Any
 
 Predict: TypeAlias = Callable[[torch.nn.Module, Batch], tuple[Tensor, Tensor | None]]
 """How a model answers a batch: `predict(model, batch) -> (outputs, targets)`, a row of each a sample."""
+
+
+TaskName: TypeAlias = int | str | None
+"""What a batch calls its task; None where batches do not say."""
+
+
+class PredictTask(ABC):
+    """A `Predict` that knows which task a batch is of, for models with a head a task.
+
+    Methods that rehearse old tasks keep them apart by it, and `LwF` asks old heads about new samples with it.
+    """
+
+    @abstractmethod
+    def __call__(self, model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Answer a batch with the head of its task."""
+
+    @abstractmethod
+    def task_of(self, batch: Batch) -> TaskName:
+        """Say which task a batch is of: a number or a name."""
+
+    @abstractmethod
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        """Return the batch as if it were of another task."""
 
 
 class NotFinite(ValueError, FloatingPointError):

@@ -295,7 +295,7 @@ class TestMethods:
         assert all(name in out for name in METHODS)
         assert max(map(len, out.splitlines())) <= 80
         listed = {each["name"]: each for each in json.loads(fopng("methods", "--json")[1])}
-        assert [name for name, each in listed.items() if each["keeps_data"]] == ["joint"]
+        assert [name for name, each in listed.items() if each["keeps_data"]] == ["er", "gem", "a-gem", "joint"]
 
     @pytest.mark.parametrize("name", METHODS)
     def test_every_setting_is_explained(self, fopng, name):

@@ -16,6 +16,7 @@ from methods.worlds import (
     FREE_RATES,
     METHODS,
     PROJECTED,
+    REHEARSING,
     Heads,
     World,
     data,
@@ -28,6 +29,8 @@ from methods.worlds import (
     tensors,
 )
 
+# the heads here are chosen behind the batch's back
+pytestmark = pytest.mark.filterwarnings("ignore::fopng.HeadChanged")
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
@@ -295,7 +298,8 @@ def test_half_precision_parameters(name):
     start = flat(world.model)
     run(optimizer, world, epochs=2)
     assert {p.dtype for p in world.model.parameters()} == {torch.bfloat16}
-    assert {t.dtype for t in tensors(optimizer.method.state_dict()).values()} <= {torch.float32, torch.int64}
+    own = {key: t for key, t in tensors(optimizer.method.state_dict()).items() if not key.startswith("/samples")}
+    assert {t.dtype for t in own.values()} <= {torch.float32, torch.int64}
     assert flat(world.model).isfinite().all()
     assert not torch.equal(flat(world.model), start)
 
@@ -350,7 +354,7 @@ def test_parameters_frozen_in_the_middle_of_a_task_stay(name):
     assert torch.equal(world.model[0].weight, before)
 
 
-@every_method
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in REHEARSING])
 def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     """A new head on a frozen trunk: nothing stored concerns it, nothing is removed, nothing is warned of."""
     world = multi_head()
@@ -358,7 +362,7 @@ def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     run(optimizer, world, range(1))
     world.model.trunk.requires_grad_(False)
     other = copied(world)
-    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", "EWC") else name
+    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", "EWC", "SI", "MAS") else name
     alone = make(plain, other, first_task="own")
     found, expected = run(optimizer, world, range(1, 2)), run(alone, other, range(1, 2))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -619,7 +623,7 @@ def test_a_model_with_frozen_parameters_takes_its_old_state(name):
     assert torch.equal(run(resumed, other, range(1, 3)), run(optimizer, world, range(1, 3)))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in FREE_RATES])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in (*FREE_RATES, *REHEARSING)])
 def test_the_first_tasks_optimizer_is_part_of_the_state(name):
     world = single_head()
     adam = torch.optim.Adam(world.model.parameters(), 0.01)

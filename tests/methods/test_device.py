@@ -6,6 +6,7 @@ import torch
 from methods.worlds import METHODS, World, flat, live, make, multi_head, run, tensors
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::fopng.HeadChanged"),  # the heads here are chosen behind the batch's back
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fopng
 import zoo
 from methods.dense import Dense
-from methods.worlds import METHODS, PROJECTED, World, flat, make, multi_head, run, single_head
+from methods.worlds import PROJECTED, World, flat, make, multi_head, run, single_head
 
 WORLDS = {"single-head": single_head, "multi-head": multi_head}
 VARIANTS = {
@@ -58,7 +58,7 @@ def name_case(value: object) -> str:
 
 CASES = [
     (name, settings)
-    for name in METHODS
+    for name in ACCEPTS
     for settings in [*(s for group in ACCEPTS[name] for s in VARIANTS[group]), *OWN.get(name, [])]
 ]
 
@@ -115,7 +115,7 @@ def test_a_thinned_memory_is_the_formula_on_what_is_left(name, settings, heads):
 
 
 @pytest.mark.parametrize("without", [[1], [0, 3]], ids=["bias", "weight and bias"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ACCEPTS)
 def test_a_layer_of_which_only_a_part_takes_part(name, without):
     assert_follows(name, single_head(), {}, without=without)
 
@@ -126,7 +126,7 @@ def test_thinning_is_said():
         run(make("OGD", world, max_directions=5), world, range(2))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ACCEPTS)
 @pytest.mark.parametrize("build", [zoo.cnn, zoo.transformer, zoo.tied, zoo.used_twice, zoo.class_token])
 def test_models_of_every_kind(name, build):
     case = build()

@@ -7,8 +7,10 @@ from torch import nn
 import fopng
 from methods.worlds import FISHER, METHODS, PROJECTED, flat, live, make, multi_head, run, single_head, tensors
 
+# the heads here are chosen behind the batch's back
+pytestmark = pytest.mark.filterwarnings("ignore::fopng.HeadChanged")
 every_method = pytest.mark.parametrize("name", METHODS)
-estimating = pytest.mark.parametrize("name", [*PROJECTED, "EWC"])
+estimating = pytest.mark.parametrize("name", [*PROJECTED, "EWC", "MAS", "ER", "GEM", "AGEM"])
 
 SETTINGS = {
     "lr": ("SGD", -0.1, "lr of at least 0, got -0.1"),
@@ -30,6 +32,21 @@ SETTINGS = {
     "max_directions": ("ONG", 0, "max_directions of at least 1, or None, got 0"),
     "projection": ("FOPNG", "exact", "projection to be one of 'printed', 'orthogonal', got 'exact'"),
     "score": ("NaturalOGD", "loss", "score to be one of 'ground-truth', 'average', 'log-likelihood', got 'loss'"),
+    "strength ": ("SI", -1.0, "strength of at least 0, got -1.0"),
+    "damping ": ("SI", 0.0, "damping above 0, got 0.0"),
+    "sensitivity_samples": ("MAS", 0, "sensitivity_samples of at least 1, or None for all, got 0"),
+    "temperature": ("LwF", 0.0, "temperature above 0, got 0.0"),
+    "distilled_samples": ("LwF", 0, "distilled_samples of at least 1, or None for all, got 0"),
+    "strength of answers": ("LwF", -1.0, "strength of at least 0, got -1.0"),
+    "replay_samples of answers": ("LwF", 0, "replay_samples of at least 1, got 0"),
+    "capacity": ("ER", 0, "capacity of at least 1, got 0"),
+    "replay_samples": ("ER", 1.5, "replay_samples of at least 1, got 1.5"),
+    "strength of old samples": ("ER", -0.5, "strength of at least 0, got -0.5"),
+    "samples_per_task": ("GEM", 0, "samples_per_task of at least 1, got 0"),
+    "replay_samples of each task": ("GEM", 0, "replay_samples of at least 1, or None for all, got 0"),
+    "margin": ("GEM", -0.1, "margin of at least 0, got -0.1"),
+    "samples_per_task of A-GEM": ("AGEM", 0, "samples_per_task of at least 1, got 0"),
+    "replay_samples of A-GEM": ("AGEM", 0, "replay_samples of at least 1, got 0"),
     "prefisher": ("FOPNGPreFisher", "full", "prefisher to be one of 'diagonal', 'empirical', got 'full'"),
 }
 

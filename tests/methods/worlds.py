@@ -16,11 +16,13 @@ METHODS = {
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
         *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher),
+        *(fopng.SI, fopng.MAS, fopng.LwF, fopng.ER, fopng.GEM, fopng.AGEM),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
-FREE_RATES = ("SGD", "Adam", "EWC")
+FREE_RATES = ("SGD", "Adam", "EWC", "SI", "MAS", "LwF", "ER")
+REHEARSING = ("LwF", "ER", "GEM", "AGEM")
 
 
 class Heads(nn.Module):

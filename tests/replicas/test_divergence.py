@@ -41,7 +41,7 @@ def test_all_of_them(tmp_path):
     assert [outcome.status for outcome in found] == ["diverged"] * 2
 
 
-@pytest.mark.parametrize("method", ["fopng", "ewc", "sgd"])
+@pytest.mark.parametrize("method", ["fopng", "ewc", "sgd", "er", "mas"])
 def test_in_the_first_task_and_with_heads_to_come(method, tmp_path):
     """The model is proven again for every new head, which must not meet weights that are no numbers."""
     tasks = stream(Scenario.TASK, tasks=3)

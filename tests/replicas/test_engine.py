@@ -51,6 +51,11 @@ NUMERIC = [
     ("ong", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
     ("ogd", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
     ("ewc", {"strength": [0.0, 10.0, 1000.0], "lr": [0.05, 0.01, 0.002]}),
+    ("si", {"strength": [0.0, 0.1, 1.0], "damping": [0.1, 0.01, 1.0]}),
+    ("mas", {"strength": [0.0, 1.0, 10.0]}),
+    ("er", {"strength": [0.0, 0.5, 2.0], "momentum": [0.0, 0.5, 0.9]}),
+    ("gem", {"margin": [0.0, 0.5, 1.0], "lr": [0.05, 0.01, 0.002]}),
+    ("lwf", {"strength": [0.5, 1.0, 2.0], "temperature": [1.0, 2.0, 4.0]}),
     ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
     ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
 ]
@@ -84,10 +89,11 @@ def test_labels_are_drawn_by_each_run_alone(labels, tmp_path):
     assert_same_runs(plans("fopng", range(3), settings=settings), tmp_path)
 
 
-def test_the_convnet_with_dropout(tmp_path):
-    """Single precision: within the rounding that a few dozen steps gather."""
+@pytest.mark.parametrize("method", ["fopng", "er"])
+def test_the_convnet_with_dropout(method, tmp_path):
+    """Single precision: within the rounding that a few dozen steps gather. Old samples are rehearsed with features dropped."""
     tasks = stream(Scenario.TASK, tasks=2, samples=20, shape=(3, 4, 4))
-    made = plans("fopng", range(3), tasks=tasks, precision="float32", epochs=1)
+    made = plans(method, range(3), tasks=tasks, precision="float32", epochs=1)
     assert_same_runs(made, tmp_path, rtol=2e-3, atol=2e-5)
 
 
@@ -222,7 +228,7 @@ class TestTelling:
 
 
 class TestResume:
-    @pytest.mark.parametrize("method", ["fopng", "fopng-prefisher", "adam", "ewc"])
+    @pytest.mark.parametrize("method", ["fopng", "fopng-prefisher", "adam", "ewc", "si", "lwf", "er", "gem"])
     @pytest.mark.parametrize("steps", [3, 12, 25])
     def test_stopped_anywhere_it_ends_with_the_same_bits(self, method, steps, tmp_path):
         made, whole, cut = plans(method, range(2), precision="float32"), tmp_path / "whole", tmp_path / "cut"

@@ -239,6 +239,16 @@ class TestWaves:
         )
         assert plain < storing < more
 
+    @pytest.mark.parametrize(
+        ("method", "setting"), [("er", "capacity"), ("gem", "samples_per_task"), ("lwf", "distilled_samples")]
+    )
+    def test_the_estimate_counts_the_samples_that_are_kept(self, method, setting):
+        plain, few, many = (
+            Footprint([plan_of(config, None) for config in configs(name, 2, assignments=["tasks=2", *words])], CPU).each
+            for name, words in [("sgd", []), (method, [f"{setting}=20"]), (method, [f"{setting}=200"])]
+        )
+        assert plain < few < many
+
     def test_the_free_memory_is_known(self):
         assert free_memory(CPU) > 2**20
         assert free_memory(torch.device("meta")) is None

@@ -14,6 +14,8 @@ from fopng.metric import Diagonal, Identity, Metric
 from fopng.parameters import ParamLayout
 from fopng.persample import SampleGradients
 from fopng.projection import Form, Projector, trust_region_step
+from fopng.samples import Rehearser, SampleMemory
+from fopng.sampling import TaskSamples
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -73,6 +75,11 @@ class TaskData(Protocol):
         """Gradients of a score of `count` of its samples, now."""
         ...
 
+    @property
+    def sampling(self) -> TaskSamples:
+        """Its samples, for methods that keep some or learn from answers alone."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Method(ABC):
@@ -90,6 +97,7 @@ class Method(ABC):
     vectors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     matrices: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     memory: GradientMemory | None = field(default=None, init=False, repr=False)
+    samples: SampleMemory | None = field(default=None, init=False, repr=False)
     active: frozenset[str] | None = field(default=None, init=False, repr=False)
     layout: ParamLayout = field(init=False, repr=False)
     _mask: Tensor | None = field(default=None, init=False, repr=False)
@@ -102,6 +110,21 @@ class Method(ABC):
     """Whether the method itself trains the first task, when nothing else is asked for."""
     scalar_rate: ClassVar[bool] = False
     """Whether one learning rate must hold for all parameters."""
+    watches: ClassVar[bool] = False
+    """Whether it must see the steps of another optimizer that learns the first task."""
+
+    @property
+    def missing(self) -> str | None:
+        """What a step needs and `refresh` gives, in words; None when it is there."""
+        return "the new task's Fisher" if self.needs_fisher and "fisher_new" not in self.vectors else None
+
+    def watch(self, g: Tensor, v: Tensor) -> None:
+        """See a step `v` that another optimizer took (subtracted) at the gradient `g`, `[..., p]` both."""
+        return
+
+    def rehearse(self, rehearser: Rehearser) -> None:
+        """Ask for gradients on samples of the method's own, before `gradient` is called."""
+        return
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         """The gradient of what the method minimises, from that of the loss: `[..., p] -> [..., p]`."""
@@ -176,12 +199,19 @@ class Method(ABC):
         """Drop whatever is computed from the state and would be stale."""
         self._mask = None
 
-    def move(self, like: Tensor) -> None:
-        """Bring the state to the device and precision of `like`, if it is not there."""
+    @property
+    def changing(self) -> list[dict[str, Tensor]]:
+        """The state that a step may replace, tensor by tensor."""
+        return [self.vectors, self.matrices, *([] if self.samples is None else [self.samples.counters])]
+
+    def move(self, like: Tensor, parameter: Tensor) -> None:
+        """Bring the state to the device and precision of `like`, if it is not there, and samples to those of a parameter."""
         stored = [self.memory.like] if self.memory is not None and self.memory.count else []
         held = [*self.vectors.values(), *self.matrices.values(), *stored]
         if any((tensor.device, tensor.dtype) != (like.device, like.dtype) for tensor in held):
             self.load_state_dict(self.state_dict(), self.layout, like)
+        if self.samples is not None:
+            self.samples.follow(parameter)
 
     @property
     def projector(self) -> Projector | None:
@@ -196,12 +226,14 @@ class Method(ABC):
     def nbytes(self) -> int:
         """Bytes of the method's state."""
         held = sum(t.numel() * t.element_size() for t in (*self.vectors.values(), *self.matrices.values()))
-        return held + (0 if self.memory is None else self.memory.nbytes)
+        kept = 0 if self.samples is None else self.samples.nbytes
+        return held + kept + (0 if self.memory is None else self.memory.nbytes)
 
     def state_dict(self) -> dict[str, Any]:
         """The state, as tensors."""
         memory = None if self.memory is None else self.memory.state_dict()
-        return {"vectors": dict(self.vectors), "matrices": dict(self.matrices), "memory": memory}
+        samples = None if self.samples is None else self.samples.state_dict()
+        return {"vectors": dict(self.vectors), "matrices": dict(self.matrices), "memory": memory, "samples": samples}
 
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
         """Take a state over, onto the device and precision of `like`.
@@ -219,6 +251,8 @@ class Method(ABC):
             self.memory = GradientMemory(layout, capacity=self.memory.capacity)
             tensors = {k: t.to(like) if t.is_floating_point() else t for k, t in state["memory"].items()}
             self.memory.load_state_dict(tensors)
+        if self.samples is not None and state["samples"] is not None:
+            self.samples.load_state_dict(state["samples"], like)
         self.attach(current)
 
 

@@ -4,15 +4,21 @@ from dataclasses import dataclass
 from typing import final
 
 from fopng.methods.adam import Adam
+from fopng.methods.agem import AGEM
+from fopng.methods.er import ER
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.gem import GEM
+from fopng.methods.lwf import LwF
+from fopng.methods.mas import MAS
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
+from fopng.methods.si import SI
 
 
 @final
@@ -65,6 +71,12 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("ong", ONG, "Orthogonal natural gradient", 2025, "see FOPNG paper", _GRADIENTS),
         MethodEntry("natural-ogd", NaturalOGD, "OGD in the Fisher metric", 2026, "this project", _GRADIENTS),
+        MethodEntry("si", SI, "Synaptic Intelligence", 2017, "Zenke et al.", "importances, weights"),
+        MethodEntry("mas", MAS, "Memory Aware Synapses", 2018, "Aljundi et al.", "importances, weights"),
+        MethodEntry("lwf", LwF, "Learning without Forgetting", 2016, "Li, Hoiem", "nothing but the model"),
+        MethodEntry("er", ER, "Experience Replay", 2019, "Chaudhry et al.", "samples", True),
+        MethodEntry("gem", GEM, "Gradient Episodic Memory", 2017, "Lopez-Paz, Ranzato", "samples", True),
+        MethodEntry("a-gem", AGEM, "Averaged Gradient Episodic Memory", 2019, "Chaudhry et al.", "samples", True),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }

@@ -4,51 +4,33 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import Method, TaskData, beside, check_estimate, require
+from fopng.methods.anchored import AnchoredMethod
+from fopng.methods.base import TaskData, check_estimate
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
 
 @final
 @dataclass(kw_only=True)
-class EWCMethod(Method):
+class EWCMethod(AnchoredMethod):
     """`v = eta (g + strength F (theta - theta*))`, the gradient of eq. 5; Fishers summed, anchored at the latest parameters.
 
     Args:
-        strength: lambda, the weight of the penalty.
         labels: which labels the Fisher uses.
         fisher_samples: how many samples it is estimated on; None for all.
     """
 
-    strength: float | Tensor
     labels: Labels
     fisher_samples: int | None
 
-    needs_parameters: ClassVar[bool] = True
+    weights: ClassVar[str] = "fisher"
 
     def check(self) -> None:
         super().check()
-        require(
-            bool(torch.as_tensor(self.strength >= 0).all()), f"Expected strength of at least 0, got {self.strength}."
-        )
         check_estimate(self.labels, self.fisher_samples)
-
-    def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
-        if "anchor" not in self.vectors:
-            return g
-        assert theta is not None
-        moved = theta - self.vectors["anchor"]
-        if self.active is not None:
-            moved = moved * self.active_mask(g)
-        if isinstance(self.strength, Tensor):
-            return torch.addcmul(g, moved, self.vectors["fisher"] * beside(self.strength))
-        return torch.addcmul(g, moved, self.vectors["fisher"], value=self.strength)
-
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * g
 
     def end_task(self, task: TaskData) -> None:
         fisher = task.fisher(self.labels, self.fisher_samples)

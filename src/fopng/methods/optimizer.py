@@ -1,9 +1,9 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,15 @@ from fopng.likelihood import Labels, Likelihood, Score
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
+from fopng.methods.groups import Groups, make_groups
+from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
+from fopng.sampling import BatchSamples
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
 __all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
-
-Groups: TypeAlias = Sequence[Mapping[str, Any]]
-"""Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
 
 
 @final
@@ -42,6 +42,10 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+    @property
+    def sampling(self) -> BatchSamples:
+        return BatchSamples(self.source, self.batches, self.generator)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -89,7 +93,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._task: int | str | None = None
         self._finite: Tensor | None = None
         self._last: Step | None = None
-        super().__init__(self._make_groups(groups), {"lr": lr})
+        super().__init__(make_groups(groups, self._parameters), {"lr": lr})
         self._rate()
         self._attach()
         self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
@@ -218,6 +222,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
         self.method.load_state_dict(own["state"], layout, self._blank())
+        self.method.move(self._blank(), self._parameters[0])
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
@@ -233,19 +238,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _names_by_id(self) -> dict[int, str]:
         return {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
-
-    def _make_groups(self, groups: Groups | None) -> list[dict[str, Any]]:
-        """The groups that were asked for, and one with all other trainable parameters."""
-        listed = [(group, group["params"]) for group in groups or []]
-        made = [{**group, "params": [own] if isinstance(own, Tensor) else list(own)} for group, own in listed]
-        taken = {id(p) for group in made for p in group["params"]}
-        own = {id(p) for p in self._parameters}
-        if not taken <= own:
-            raise ValueError(
-                "Expected groups of the model's trainable parameters, got others. Take them from the model."
-            )
-        rest = [p for p in self._parameters if id(p) not in taken]
-        return [{"params": rest}, *made] if rest else made
 
     def _list_parameters(self) -> None:
         named = dict(self.model.named_parameters())
@@ -280,7 +272,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             if self._first_at_work is not None:
                 self._first_at_work.add(new)
             self._attach()
-        self.method.move(self._blank())
+        self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> _Task:
         return _Task(self.source, batches, self.generator, self._flat_parameters)
@@ -288,9 +280,10 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
-        if self._first_at_work is None and self.method.needs_fisher and "fisher_new" not in self.method.vectors:
+        missing = None if self._first_at_work is not None else self.method.missing
+        if missing is not None:
             name = type(self).__name__
-            raise RuntimeError(f"{name} needs the new task's Fisher. Call refresh(loader) before step, once an epoch.")
+            raise RuntimeError(f"{name} needs {missing}. Call refresh(loader) before step, once an epoch.")
 
     def _flat_parameters(self) -> Tensor:
         with torch.no_grad():
@@ -340,22 +333,29 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self._finite = finite if self._finite is None else self._finite & finite
         elif not isfinite(total.item()):
             self._raise_named(raw)
-        if self._first_at_work is not None:
-            self._first_at_work.optimizer.step()
-        else:
+        if self._first_at_work is None:
             self._step_method(grads.keys(), raw, finite)
+            return
+        before = self._flat_parameters() if self.method.watches else None
+        self._first_at_work.optimizer.step()
+        if before is not None:
+            self.method.watch(raw, before - self._flat_parameters())
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
+        held = [(own, dict(own)) for own in method.changing]
+        rehearser = ModelRehearser(self.source, self._parameters)
+        method.rehearse(rehearser)
+        names = {*names, *rehearser.reached}
         method.set_active(names)
-        before = dict(method.vectors)
         theta = self._flat_parameters() if method.needs_parameters else None
         g = method.accumulate(method.gradient(raw, theta))
         v = method.update(g, lr=lr, theta=theta)
         if finite is not None:
             v = torch.where(finite, v, 0.0)
-            changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
-            method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
+            for own, before in held:
+                changed = {k: new for k, new in own.items() if new is not before.get(k) and new.device == finite.device}
+                own |= {key: torch.where(finite, new, before.get(key, 0)) for key, new in changed.items()}
         self._last = Step(raw, g, v, method.projector, method.step_metric())
         moving = [
             (p, s if s.dtype == p.dtype else s.to(p.dtype))

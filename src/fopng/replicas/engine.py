@@ -134,6 +134,7 @@ class _Wave:
             self.method if rate is None else None,
             self.runs.rate if rate is None else rate,
             self.runs.alive,
+            self.method if self.method.watches else None,
         )
         while self.position["epoch"] < self.plans[0].epochs and self.runs.bury():
             self._learn_epoch(number, task, samples, at_hand, stepper)

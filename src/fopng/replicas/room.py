@@ -11,6 +11,7 @@ from fopng.data.splits import Split
 from fopng.fisher import MEMORY_LIMIT
 from fopng.memory import SLAB_BYTES
 from fopng.methods.base import ProjectedMethod
+from fopng.methods.replay import RehearsingMethod
 from fopng.replicas.samples import are_shared
 from fopng.replicas.stacked import StackedRuns
 from fopng.train.plan import Plan
@@ -44,6 +45,7 @@ class Footprint:
             VECTORS * numbers * runs.model.layout.size
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
+            + _rehearsal_bytes(runs)
             + max(train.own)
             + sum(tests.own)
         )
@@ -99,6 +101,17 @@ def _sample_bytes(splits: Sequence[Sequence[Split]], numbers: int) -> _Samples:
 def _split_bytes(split: Split, numbers: int) -> int:
     # once as it is read, once stacked
     return 2 * numbers * len(split) * torch.Size(split.input_shape).numel()
+
+
+def _rehearsal_bytes(runs: StackedRuns) -> int:
+    """The samples that a run keeps, while they are joined to the earlier ones, and what a pass over some of them takes."""
+    method, stream = runs.method, runs.plans[0].stream
+    if not isinstance(method, RehearsingMethod):
+        return 0
+    extent, theta = method.extent(len(stream), len(stream[0].train)), runs.model.theta
+    sample = theta.element_size() * torch.Size(stream[0].train.input_shape).numel()
+    vectors = extent.gradients * theta.element_size() * runs.model.layout.size
+    return 3 * extent.kept * sample + 3 * extent.asked * runs.sample_bytes + vectors
 
 
 def _stored_bytes(runs: StackedRuns) -> int:

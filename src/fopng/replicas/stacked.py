@@ -51,6 +51,7 @@ class StackedRuns:
         self.model = StackedModel(models, layout, [own.dropout for own in seeds], precision)
         self.method: Method = stack_methods([o.method for o in optimizers], device, precision.dtype)
         self.method.attach(layout)
+        self.method.move(self.model.theta[:1, 0], self.model.theta)
         self.rate = stack_rates([float(o.param_groups[0]["lr"]) for o in optimizers], self.model.theta)
         firsts = [plan.first_task_lr for plan in plans if plan.first_task_lr is not None]
         self.first_rate = stack_rates(firsts, self.model.theta) if firsts else None

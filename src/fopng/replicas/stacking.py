@@ -105,14 +105,16 @@ class StackedModel:
     def __call__(self, weights: dict[str, Tensor], x: Tensor, task: int, keys: Tensor | None) -> Tensor:
         """Logits `[R, n, outputs]` of inputs `[R, n, ...]`, as a step computes them; `keys [R]` decide what is dropped."""
         with self.precision.passes(x.device):
-            return self._ask(weights, x, task, keys)
+            return self.answers(weights, x, task, keys)
 
     def logits(self, x: Tensor, task: int) -> Tensor:
         """Logits without a gradient, `[R, n, outputs]`."""
         with torch.no_grad():
-            return self._ask(self.layout.split(self.theta), x, task, None)
+            return self.answers(self.layout.split(self.theta), x, task, None)
 
-    def _ask(self, weights: dict[str, Tensor], x: Tensor, task: int, keys: Tensor | None) -> Tensor:
+    def answers(self, weights: dict[str, Tensor], x: Tensor, task: int, keys: Tensor | None) -> Tensor:
+        """Logits `[R, n, outputs]`, in the precision of the weights."""
+
         def ask(own: dict[str, Tensor], inputs: Tensor, key: Tensor | None) -> Tensor:
             with dropout_key(key):
                 return torch.func.functional_call(self.template, own, (inputs,), {"task": task})  # type: ignore[no-any-return]

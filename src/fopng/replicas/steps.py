@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fopng.dropout import further_key
 from fopng.kernels import usable
 from fopng.methods.base import Method
 from fopng.replicas.samples import StackedSamples
+from fopng.replicas.sampling import StackedRehearser
 from fopng.replicas.stacking import StackedModel
 
 WARM_STEPS = 3
@@ -25,39 +27,53 @@ class Stepper:
         method: the mathematics; None while plain SGD learns the first task.
         lr: the learning rate, a number or one a replica `[R, 1]`.
         alive: which runs go on, `[R]`; a run whose step is not finite stops there, and the others do not notice.
+        watcher: a method that watches the steps of plain SGD.
     """
 
-    def __init__(self, model: StackedModel, method: Method | None, lr: float | Tensor, alive: Tensor) -> None:
-        self.model, self.method, self.lr, self.alive = model, method, lr, alive
+    def __init__(
+        self,
+        model: StackedModel,
+        method: Method | None,
+        lr: float | Tensor,
+        alive: Tensor,
+        watcher: Method | None = None,
+    ) -> None:
+        self.model, self.method, self.lr, self.alive, self.watcher = model, method, lr, alive, watcher
         self.g, self.loss = model.theta, model.theta[:, 0]
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
 
     def take(self, x: Tensor, y: Tensor, task: int) -> None:
         """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
         leaves = self.model.leaves()
-        logits = self.model(leaves, x, task, self.model.next_keys())
+        keys = self.model.next_keys()
+        logits = self.model(leaves, x, task, keys)
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
             # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
             self.alive.logical_and_(loss.isfinite())
-            self._move(self.model.layout.join(named), named)
+            self._move(self.model.layout.join(named), named, keys)
             # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
             self.loss = loss.detach()
 
-    def _move(self, g: Tensor, named: dict[str, Tensor]) -> None:
+    def _move(self, g: Tensor, named: dict[str, Tensor], keys: Tensor | None) -> None:
+        changing = self.method or self.watcher
+        held = [] if changing is None else [(own, dict(own)) for own in changing.changing]
         if self.method is None:
-            self._subtract(g, self.lr)
+            v, factor = g, self.lr
+            if self.watcher is not None:
+                self.watcher.watch(g, self.lr * g)
         else:
-            self.method.set_active(named.keys())
-            held = [(own, dict(own)) for own in (self.method.vectors, self.method.matrices)]
+            rehearser = StackedRehearser(self.model, None if keys is None else further_key(keys))
+            self.method.rehearse(rehearser)
+            self.method.set_active({*named, *rehearser.reached})
             theta = self.model.theta if self.method.needs_parameters else None
             g = self.method.accumulate(self.method.gradient(g, theta))
-            v = self.method.update(g, lr=self.lr, theta=theta)
-            for own, before in held:
-                _keep_in_place(own, before)
-            self._subtract(v, 1.0)
+            v, factor = self.method.update(g, lr=self.lr, theta=theta), 1.0
+        for own, before in held:
+            _keep_in_place(own, before)
+        self._subtract(v, factor)
         self.g = g
 
     def _subtract(self, v: Tensor, factor: float | Tensor) -> None:

@@ -1,7 +1,8 @@
 """What a method may ask about the task at hand, for R runs at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from fopng.factors import SampleGradients
 from fopng.fisher import MEMORY_LIMIT
-from fopng.likelihood import Labels, Score
+from fopng.likelihood import Labels, Norm, Score
 from fopng.persample import GradientSource
 from fopng.replicas.samples import StackedSamples
+from fopng.replicas.sampling import StackedTaskSamples
 from fopng.types import Batch
 
 
@@ -43,15 +45,25 @@ class ReplicaTask:
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
         """The diagonal Fisher of each run now, `[R, p]`."""
+        return self._mean(labels, samples, SampleGradients.add_squares)
+
+    @property
+    def sampling(self) -> StackedTaskSamples:
+        """The samples of each run."""
+        measure = partial(self._mean, "squared-norm", add=SampleGradients.add_absolute)
+        return StackedTaskSamples(self.source, self.theta, self.samples, self.task, self.generators, measure)
+
+    def _mean(self, kind: Labels | Norm, samples: int | None, add: Callable[[SampleGradients, Tensor], None]) -> Tensor:
+        """The mean over samples of what `add` adds up, `[R, p]`."""
         total, count = torch.zeros_like(self.theta), 0
         for batch in self._batches(samples):
-            for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
-                gradients.add_squares(total)
+            for gradients in self.source.gradients(batch, kind, parameters=self.theta, generator=self.generators):
+                add(gradients, total)
             count += batch[0].shape[1]
-        fisher = total / count
-        finite = fisher.isfinite().all(-1)
+        mean = total / count
+        finite = mean.isfinite().all(-1)
         self.alive.logical_and_(finite)
-        return torch.where(finite.unsqueeze(-1), fisher, 1.0)
+        return torch.where(finite.unsqueeze(-1), mean, 1.0)
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         """Gradients of a score of `count` samples of each run, now."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fopng.checkpoint import Checkpoint, CheckpointError, Restored
-from fopng.dropout import DropoutKeys, draws_by_key, dropout_key
+from fopng.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
 from fopng.observers import (
     Audience,
     EpochStarted,
@@ -31,7 +31,7 @@ from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, m
 from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
-from fopng.types import Batch
+from fopng.types import Batch, PredictTask, TaskName
 
 SAVE_SECONDS = 30.0
 """The time between two checkpoints. It decides how much a crash costs, and no number."""
@@ -165,9 +165,12 @@ class _Run:
         with self.watch.phase("train"):
             for head, x, y in stage.epoch(epoch, position.step):
                 self.optimizer.zero_grad()
-                loss = self._loss(x, y, head)
+                # An ordinary module draws from the global generator; ours draw what many runs side by side can draw too.
+                key = self._dropout_key() if self.has_dropout else None
+                loss = self._loss(x, y, head, key)
                 loss.backward()
-                self.optimizer.step()
+                with dropout_key(None if key is None else further_key(key)):
+                    self.optimizer.step()
                 position.step += 1
                 position.done += 1
                 if (offset + position.step) % every == 0:
@@ -178,9 +181,7 @@ class _Run:
                     self._save_or_stop()
         self._check_finite()
 
-    def _loss(self, x: Tensor, y: Tensor, head: int) -> Tensor:
-        # An ordinary module draws from the global generator; ours draw what many runs side by side can draw too.
-        key = self._dropout_key() if self.has_dropout else None
+    def _loss(self, x: Tensor, y: Tensor, head: int, key: Tensor | None) -> Tensor:
         with dropout_key(key), self.plan.precision.passes(self.device):
             return cross_entropy(self.model(x, task=head), y)
 
@@ -312,10 +313,24 @@ class _Run:
         return "own" if rate is None else torch.optim.SGD(self.model.parameters(), lr=rate)
 
 
-def predict_task(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Answer a batch (x, y, task) with the head of its task: a number, or a tensor of the same number for each sample."""
-    x, y, task = batch
-    return model(x, task=int(task[0]) if isinstance(task, Tensor) else task), y
+@final
+class _PredictTask(PredictTask):
+    """Answers a batch (x, y, task) with the head of its task: a number, or a tensor of the same number for each sample."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, y, _ = batch
+        return model(x, task=self.task_of(batch)), y
+
+    def task_of(self, batch: Batch) -> int:
+        task = batch[2]
+        return int(task[0]) if isinstance(task, Tensor) else task
+
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        return batch[0], batch[1], task
+
+
+predict_task = _PredictTask()
+"""How the models of all benchmarks answer."""
 
 
 def plain_arithmetic() -> AbstractContextManager[None]:

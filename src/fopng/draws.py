@@ -1,0 +1,33 @@
+"""Random numbers as a function of a key: the same on every device, for one run and for many side by side, inside a CUDA graph."""
+
+import torch
+from torch import Tensor
+
+BITS = 0xFFFFFFFF
+"""Keys and numbers have 32 bits, held in int64."""
+
+
+def scrambled(x: Tensor) -> Tensor:
+    """A bijection of 32-bit numbers (held in int64) that leaves no pattern: the finaliser `lowbias32`."""
+    x = x & BITS
+    x = (x ^ x >> 16) * 0x7FEB352D & BITS
+    x = (x ^ x >> 15) * 0x846CA68B & BITS
+    return x ^ x >> 16
+
+
+def choose_rows(key: Tensor, count: int, rows: int, members: Tensor) -> Tensor:
+    """Choose among the first rows of a table without replacement: int64 `[..., count]`, in an order drawn too.
+
+    Args:
+        key: int64 `[...]`, what alone decides.
+        count: how many, at most `rows`.
+        rows: how many rows the table has.
+        members: how many of its first rows may be chosen, int64 `[...]`; where they are fewer than `count`, others come last.
+
+    >>> choose_rows(torch.tensor(3), 4, 5, torch.tensor(4)).sort().values
+    tensor([0, 1, 2, 3])
+    """
+    row = torch.arange(rows, device=key.device)
+    place = scrambled(row ^ scrambled(key).unsqueeze(-1))
+    place = torch.where(row < members.unsqueeze(-1), place, place + BITS + 1)
+    return place.topk(count, largest=False).indices

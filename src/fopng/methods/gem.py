@@ -1,0 +1,107 @@
+"""Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.cone import cone_weights
+from fopng.likelihood import Likelihood
+from fopng.methods.base import TaskData, beside, is_count, require
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.rehearsal import total_gradient
+from fopng.methods.replay import Rehearsal, ReplayMethod
+from fopng.samples import Rehearser
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class GEMMethod(ReplayMethod):
+    """`v = eta (g + G^T (u + margin))`, `u` the dual solution of `min |g' - g|` over `G g' >= 0` (eq. 11 and 12); `g` if it obeys.
+
+    The rows of `G` are the gradients on the samples of each old task.
+
+    Args:
+        samples_per_task: how many samples each task leaves.
+        replay_samples: how many of each old task are rehearsed in a step; None for all.
+        margin: gamma, added to `u` where `g` does not obey.
+    """
+
+    samples_per_task: int
+    replay_samples: int | None
+    margin: float | Tensor
+
+    scalar_rate: ClassVar[bool] = True
+
+    def check(self) -> None:
+        super().check()
+        require(
+            is_count(self.samples_per_task), f"Expected samples_per_task of at least 1, got {self.samples_per_task}."
+        )
+        count = self.replay_samples
+        require(
+            count is None or is_count(count), f"Expected replay_samples of at least 1, or None for all, got {count}."
+        )
+        require(bool((torch.as_tensor(self.margin) >= 0).all()), f"Expected margin of at least 0, got {self.margin}.")
+
+    def extent(self, tasks: int, samples: int) -> Rehearsal:
+        return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks)
+
+    def rehearse(self, rehearser: Rehearser) -> None:
+        tasks = self.kept.draw_by_task(self.replay_samples)
+        found = [g for drawn in tasks if (g := total_gradient(rehearser, drawn)) is not None]
+        self._old = torch.stack(found, -2) if found else None
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        return lr * (g if self._old is None else self._in_cone(g, self._old))
+
+    def _in_cone(self, g: Tensor, G: Tensor) -> Tensor:
+        products = (G @ g.unsqueeze(-1)).squeeze(-1)
+        u = cone_weights(G @ G.mT, products)
+        against = (products < 0).any(-1, keepdim=True)
+        return g + (torch.where(against, u + beside(self.margin), 0.0).unsqueeze(-2) @ G).squeeze(-2)
+
+    def end_task(self, task: TaskData) -> None:
+        self.keep(task.sampling, self.samples_per_task, apart=True)
+
+
+@final
+class GEM(ContinualOptimizer):
+    """Gradient Episodic Memory: a step that would raise the loss on the samples of any old task is projected. Keeps data.
+
+    Args:
+        model: the model to train.
+        lr: eta, the learning rate.
+        samples_per_task: how many samples each task leaves.
+        replay_samples: how many samples of each old task are rehearsed in a step; None for all.
+        margin: gamma, by how much a step that had to be projected goes down the losses of old tasks besides.
+        momentum: how much of the running sum of gradients is kept each step, before it is projected.
+        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+            For a model with a head a task, one that takes the task from the batch.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate.
+        generator: draws samples and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        *,
+        samples_per_task: int = 256,
+        replay_samples: int | None = None,
+        margin: float = 0.5,
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = GEMMethod(
+            momentum=momentum, samples_per_task=samples_per_task, replay_samples=replay_samples, margin=margin
+        )
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -1,0 +1,78 @@
+"""Rehearsing: gradients on samples of the method's own in the middle of a step."""
+
+import warnings
+from collections.abc import Collection, Iterable, Sequence, Set
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.persample import GradientSource
+from fopng.samples import Drawn, Rehearser
+
+
+class HeadChanged(UserWarning):
+    """Samples of an old task are answered through another head than when it was learnt."""
+
+
+@final
+class ModelRehearser:
+    """A drop-in optimizer's model, in the mode that it is trained in: old samples are learnt as new ones are, dropout included.
+
+    Args:
+        source: the model.
+        parameters: those of its layout, in order.
+
+    Attributes:
+        reached: the names of the parameters that had a gradient.
+    """
+
+    def __init__(self, source: GradientSource, parameters: Sequence[nn.Parameter]) -> None:
+        self._source, self._parameters = source, parameters
+        self.reached: set[str] = set()
+
+    def gradient(self, drawn: Drawn) -> Tensor:
+        """The gradient of the loss on these samples, `[p]`."""
+        named = zip(self._source.layout.names, self._parameters, strict=True)
+        trained = {name: parameter for name, parameter in named if parameter.requires_grad}
+        with torch.enable_grad():
+            outputs, targets = self._source.predict(self._source.model, drawn.batch)
+        found: Sequence[Tensor | None] = [None] * len(trained)
+        if outputs.requires_grad:
+            signal = drawn.signal(self._source.likelihood, outputs.detach(), targets)
+            found = torch.autograd.grad(outputs, list(trained.values()), signal, allow_unused=True)
+        reached = {name: g for name, g in zip(trained, found, strict=True) if g is not None}
+        self.reached |= reached.keys()
+        _warn_of_another_head(drawn.path, trained.keys(), reached.keys())
+        return self._flat(reached)
+
+    def _flat(self, named: dict[str, Tensor]) -> Tensor:
+        layout = self._source.layout
+        if not named:
+            return torch.zeros(layout.size, device=self._parameters[0].device, dtype=_wide(self._parameters[0].dtype))
+        flat = layout.join({name: g.to_dense() if g.is_sparse else g for name, g in named.items()})
+        return flat.to(_wide(flat.dtype))
+
+
+def _warn_of_another_head(path: Collection[str], trained: Set[str], reached: Set[str]) -> None:
+    left, new = (set(path) & trained) - reached, reached - set(path)
+    if path and left and new:
+        warnings.warn(
+            f"Samples of an old task were answered through {min(left)!r} when it was learnt, and are through {min(new)!r} now. Let "
+            "predict take the task from the batch: a fopng.PredictTask.",
+            HeadChanged,
+            stacklevel=2,
+        )
+
+
+def total_gradient(rehearser: Rehearser, drawn: Iterable[Drawn]) -> Tensor | None:
+    """The gradient of the loss on all of these, `[..., p]`; None for none."""
+    total: Tensor | None = None
+    for each in drawn:
+        g = rehearser.gradient(each)
+        total = g if total is None else total + g
+    return total
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.half, torch.bfloat16) else dtype
