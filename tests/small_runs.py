@@ -23,6 +23,7 @@ SETTINGS = {
     "fopng-prefisher": {"lr": 0.05, "gradients_per_task": 5, "momentum": 0.5},
     "ong": {"lr": 0.05, "gradients_per_task": 5},
     "natural-ogd": {"lr": 0.05, "gradients_per_task": 5},
+    "online-ewc": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20},
     "joint": {"lr": 0.05},
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Diagnosis,
         FOPNGPreFisher,
         NaturalOGD,
+        OnlineEWC,
     )
     from fopng.projection import IllConditioned
 
@@ -41,6 +42,7 @@ __all__ = [
     "Likelihood",
     "MemoryFull",
     "NaturalOGD",
+    "OnlineEWC",
 ]
 
 _ELSEWHERE = {

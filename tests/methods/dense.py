@@ -28,7 +28,8 @@ from oracle import (
 )
 
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
-EUCLIDEAN = ("SGD", "Adam", "EWC", "OGD")
+ELASTIC = ("EWC", "OnlineEWC")
+EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 
 
@@ -38,10 +39,11 @@ class Dense:
     def __init__(self, name: str, model: nn.Module, lr: float, ask, generator: torch.Generator, **settings) -> None:
         self.name, self.model, self.lr, self.ask, self.generator = name, model, lr, ask, generator
         self.damping, self.alpha, self.momentum, self.strength = 1e-3, 0.5, 0.0, 100.0
+        self.decay = 0.95 if name == "OnlineEWC" else 1.0
         self.gram_damping = self.max_directions = self.fisher_samples = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task = 80
-        self.first_task = None if name in ("SGD", "Adam", "EWC") else 1e-2
+        self.first_task = None if name in ("SGD", "Adam", *ELASTIC) else 1e-2
         for setting, value in settings.items():
             setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
         self.first_task = None if self.first_task == "own" else self.first_task
@@ -77,9 +79,9 @@ class Dense:
             self.f_new = self.fisher(batch)
 
     def end_task(self, batch) -> None:
-        if self.name in ("EWC", "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
+        if self.name in (*ELASTIC, "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
             f = self.fisher(batch)
-            self.weights.append(f)
+            self.weights = [self.decay * old for old in self.weights] + [f]
             self.f_old = f if self.f_old is None else average_fisher(self.f_old, f, self.alpha)
         if self.name in PROJECTED:
             chosen = self.draw(batch, self.gradients_per_task)
@@ -128,7 +130,7 @@ class Dense:
 
     def update(self, g: Tensor, part: Tensor) -> Tensor:
         eye = torch.eye(len(g), dtype=g.dtype)
-        if self.name in ("SGD", "EWC"):
+        if self.name in ("SGD", *ELASTIC):
             return self.lr * g
         if self.name == "OGD":
             return self.lr * self.project(g, eye, part)
@@ -163,7 +165,7 @@ class Dense:
         if self.first_steps:
             v = self.first_task * g
         else:
-            if self.name == "EWC" and self.anchor is not None:
+            if self.name in ELASTIC and self.anchor is not None:
                 moving = theta.clone().requires_grad_()
                 penalty = ewc_penalty(moving, self.anchor, sum(self.weights), self.strength)
                 g = g + torch.autograd.grad(penalty, moving)[0][part]

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fopng
 from methods.worlds import (
+    ELASTIC,
     FISHER,
     FREE_RATES,
     METHODS,
@@ -358,7 +359,7 @@ def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     run(optimizer, world, range(1))
     world.model.trunk.requires_grad_(False)
     other = copied(world)
-    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", "EWC") else name
+    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", *ELASTIC) else name
     alone = make(plain, other, first_task="own")
     found, expected = run(optimizer, world, range(1, 2)), run(alone, other, range(1, 2))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -444,7 +445,7 @@ class Augmented(TensorDataset):
 @every_method
 @pytest.mark.parametrize("settings", [{}, {"labels": "sampled", "fisher_samples": 3}], ids=["plain", "drawn"])
 def test_estimation_leaves_no_trace(name, settings):
-    if settings and name not in (*FISHER, "EWC"):
+    if settings and name not in (*FISHER, *ELASTIC):
         settings = {}
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
     model[2].eval()
@@ -477,7 +478,7 @@ def test_estimation_leaves_no_trace(name, settings):
 @pytest.mark.parametrize("stop", [(0, 0), (1, 0), (1, 1), (2, 0)], ids=str)
 def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     """Stopped after a step of a task, in another process, from a file."""
-    settings = {"momentum": 0.5} | ({"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, "EWC") else {})
+    settings = {"momentum": 0.5} | ({"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, *ELASTIC) else {})
     world = build()
     optimizer = make(name, world, **settings)
     life = live(optimizer, world)

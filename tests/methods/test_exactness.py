@@ -31,6 +31,7 @@ ACCEPTS = {
     "SGD": ("common",),
     "Adam": ("common",),
     "EWC": ("common", "fisher"),
+    "OnlineEWC": ("common", "fisher"),
     "FNG": ("common", "fisher"),
     "OGD": ("common", "memory"),
     "ONG": ("common", "fisher", "memory"),
@@ -40,6 +41,7 @@ ACCEPTS = {
 }
 OWN = {
     "EWC": [{"strength": 3.0}],
+    "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],
     "OGD": [{"gram_damping": 0.2}],
     "ONG": [{"gram_damping": 0.2}],
     "NaturalOGD": [{"gram_damping": 0.2}, {"damping": 0.1}],
@@ -135,6 +137,14 @@ def test_models_of_every_kind(name, build):
 
 
 # Methods that are one another
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+def test_online_ewc_without_decay_is_ewc(heads):
+    one = WORLDS[heads]()
+    other = one.twin()
+    found = run(make("OnlineEWC", one, decay=1.0, momentum=0.5), one)
+    assert torch.equal(found, run(make("EWC", other, momentum=0.5), other))
 
 
 def test_prefisher_with_one_old_task_is_fopng():

@@ -16,11 +16,13 @@ METHODS = {
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
         *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher),
+        *(fopng.OnlineEWC,),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
-FREE_RATES = ("SGD", "Adam", "EWC")
+ELASTIC = ("EWC", "OnlineEWC")
+FREE_RATES = ("SGD", "Adam", *ELASTIC)
 
 
 class Heads(nn.Module):

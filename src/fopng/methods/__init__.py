@@ -8,6 +8,7 @@ from fopng.methods.fopng import FOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
+from fopng.methods.online_ewc import OnlineEWC
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
@@ -24,4 +25,5 @@ __all__ = [
     "Diagnosis",
     "FOPNGPreFisher",
     "NaturalOGD",
+    "OnlineEWC",
 ]

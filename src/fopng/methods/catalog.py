@@ -10,6 +10,7 @@ from fopng.methods.fopng import FOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
+from fopng.methods.online_ewc import OnlineEWC
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
@@ -65,6 +66,9 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("ong", ONG, "Orthogonal natural gradient", 2025, "see FOPNG paper", _GRADIENTS),
         MethodEntry("natural-ogd", NaturalOGD, "OGD in the Fisher metric", 2026, "this project", _GRADIENTS),
+        MethodEntry(
+            "online-ewc", OnlineEWC, "Online elastic weight consolidation", 2018, "Schwarz et al.", "Fisher, weights"
+        ),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }
