@@ -42,7 +42,11 @@ class Dense:
         self.decay = 0.95 if name == "OnlineEWC" else 1.0
         self.gram_damping = self.max_directions = self.fisher_samples = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
-        self.gradients_per_task = 80
+        self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.mixed, self.lost = (
+            0,
+            (0.0, 0.0),
+        )  # directions that are combinations; squared length held, and lost for good
         self.first_task = None if name in ("SGD", "Adam", *ELASTIC) else 1e-2
         for setting, value in settings.items():
             setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
@@ -87,7 +91,7 @@ class Dense:
             chosen = self.draw(batch, self.gradients_per_task)
             rows = sample_gradients(self.model, chosen, len(chosen[0]), SCORES[self.score], self.ask)
             self.blocks.append(rows.T)
-            self.thin()
+            self.thin() if self.when_full == "thin" else self.compress(batch)
         self.anchor = flat_parameters(self.model)
         self.done += 1
 
@@ -103,6 +107,37 @@ class Dense:
             ]
             self.blocks = [b[:, rows] for b, rows in zip(self.blocks, kept, strict=True)]
 
+    def compress(self, batch) -> None:
+        """The leading singular vectors of `F^-1/2 B` on the parameters that the task reaches; of a factored weight, one term."""
+        if sum(b.shape[1] for b in self.blocks) <= self.max_directions:
+            return
+        if self.name not in EUCLIDEAN and self.f_new is None:
+            self.f_new = self.fisher(batch)
+        sizes = [p.numel() for p in trainable(self.model)]
+        here = torch.cat([(g != 0).any().expand(len(g)) for g in self.blocks[-1].split(sizes)])
+        flat = self.name in ("OGD", "ONG")
+        half = torch.ones(int(here.sum())) if flat else (self.f_new[here] + self.damping).rsqrt()
+        B = self.basis()
+        seen = half[:, None] * B[here]
+        values, vectors = torch.linalg.eigh(seen.T @ seen)
+        order = values.argsort(descending=True)
+        shares = values[order].cumsum(0) / values.sum()
+        count = min(self.max_directions, int((shares < self.kept_energy - 1e-12).sum()) + 1)
+        C = torch.zeros(B.shape[1], self.max_directions, dtype=B.dtype)
+        C[:, :count] = vectors[:, order[:count]]
+        made = (torch.cat(self.blocks, 1) if self.name == "FOPNG" else B) @ C
+        for p, part in zip(trainable(self.model), made.split(sizes), strict=True):
+            if p.dim() == 2 and sum(p.shape) <= p.numel():
+                u, s, vt = torch.linalg.svd(part.T.reshape(-1, *p.shape), full_matrices=False)
+                part.copy_((u[..., :1] * s[:, None, :1] @ vt[:, :1]).flatten(1).T)
+        self.blocks, self.weights, self.mixed = [made], [torch.ones(len(made))], self.max_directions
+        N = half[:, None] * self.basis()[here]
+        left = (seen - N @ torch.linalg.pinv(N, rtol=1e-7) @ seen).square().sum(0)
+        k = self.mixed if self.lost[0] else 0
+        old = seen[:, :k].square().sum() / (1 - self.lost[1]) + seen[:, k:].square().sum()
+        kept = seen.square().sum() - left.sum()
+        self.lost = (float(kept), float(1 - kept / old))
+
     # A step
 
     @property
@@ -113,7 +148,10 @@ class Dense:
         if self.name == "FOPNG":
             return self.f_old[:, None] * torch.cat(self.blocks, 1)
         if self.name == "FOPNGPreFisher" and self.prefisher == "empirical":
-            return torch.cat([b @ b.T @ b / b.shape[1] for b in self.blocks], 1)
+            mixed = [self.mixed > 0, *[False] * len(self.blocks)]
+            return torch.cat(
+                [b if done else b @ b.T @ b / b.shape[1] for b, done in zip(self.blocks, mixed, strict=False)], 1
+            )
         if self.name == "FOPNGPreFisher":
             return torch.cat([f[:, None] * b for f, b in zip(self.weights, self.blocks, strict=True)], 1)
         return torch.cat(self.blocks, 1)

@@ -478,8 +478,13 @@ def test_estimation_leaves_no_trace(name, settings):
 @pytest.mark.parametrize("stop", [(0, 0), (1, 0), (1, 1), (2, 0)], ids=str)
 def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     """Stopped after a step of a task, in another process, from a file."""
-    settings = {"momentum": 0.5} | ({"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, *ELASTIC) else {})
-    world = build()
+    assert_goes_on(
+        name, build(), stop, {"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, *ELASTIC) else {}
+    )
+
+
+def assert_goes_on(name, world, stop, settings):
+    settings = {"momentum": 0.5, **settings}
     optimizer = make(name, world, **settings)
     life = live(optimizer, world)
     while next(life) != stop:
@@ -500,6 +505,14 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     assert torch.equal(flat(world.model), flat(other.model))
     assert_equal(snapshot(resumed), snapshot(optimizer))
     assert resumed.state_dict()["fopng"]["steps"] == optimizer.state_dict()["fopng"]["steps"]
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+@pytest.mark.parametrize("stop", [(1, 1), (2, 0)], ids=str)
+def test_a_compressed_memory_is_saved_and_goes_on_to_the_same_bits(name, stop):
+    """Stopped before the memory is compressed, with heads that the method has yet to hear of, and after."""
+    settings = {"when_full": "compress", "max_directions": 5, "kept_energy": 0.9}
+    assert_goes_on(name, multi_head(), stop, settings)
 
 
 @every_method

@@ -63,6 +63,22 @@ def test_numeric_settings_of_their_own(method, values, tmp_path):
     assert_same_runs(plans(method, [0, 0, 1], settings=settings), tmp_path)
 
 
+COMPRESSED = ["ogd", "ong", "natural-ogd", "fopng", "fopng-prefisher"]
+
+
+@pytest.mark.parametrize("method", COMPRESSED)
+@pytest.mark.parametrize("energy", [1.0, 0.7])
+def test_a_compressed_memory(method, energy, tmp_path):
+    settings = [
+        {"when_full": "compress", "max_directions": 7, "kept_energy": share} for share in (energy, 0.9 * energy)
+    ]
+    made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=settings)
+    assert_same_runs(made, tmp_path)
+    outcome = side_by_side(made, tmp_path)[0][0]
+    assert outcome.compression_error_by_task[0] is None
+    assert all(0 < error < 1 for error in outcome.compression_error_by_task[1:])
+
+
 def test_the_printed_protocol_with_rates_of_their_own(tmp_path):
     rates = [0.05, 0.01]
     made = [plans("fopng", [0], settings=[{"lr": rate}], first_task_lr=rate)[0] for rate in rates]

@@ -19,6 +19,7 @@ class Diagnosis:
         angle: between the step and the gradient of the loss, in degrees.
         fisher_norm: the step's length in the metric it was made in.
         condition: of the Gram matrix, damping included.
+        compression_error: the share of the squared length of all directions ever stored that compression has lost.
         directions: how many gradients are stored.
         bytes: what the method holds.
     """
@@ -27,6 +28,7 @@ class Diagnosis:
     angle: Tensor
     fisher_norm: Tensor
     condition: Tensor
+    compression_error: Tensor
     directions: int
     bytes: int
 
@@ -55,10 +57,11 @@ class Step:
         g = self.g
         return g.new_zeros(()) if self.projector is None else self.projector.removed(g).norm() / g.norm()
 
-    def diagnose(self, directions: int, held: int) -> Diagnosis:
+    def diagnose(self, error: Tensor, directions: int, held: int) -> Diagnosis:
         """Work the figures out.
 
         Args:
+            error: of compression, so far.
             directions: how many gradients are stored.
             held: how many bytes are.
         """
@@ -68,10 +71,10 @@ class Step:
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)
         condition = nan if projector is None or projector.basis.count == 0 else projector.exact_condition
-        return Diagnosis(removed, angle, self.metric.norm(v), condition, directions, held)
+        return Diagnosis(removed, angle, self.metric.norm(v), condition, error, directions, held)
 
 
-def no_step(directions: int, held: int) -> Diagnosis:
+def no_step(error: Tensor, directions: int, held: int) -> Diagnosis:
     """The diagnosis before there is a step."""
     unknown = torch.tensor(torch.nan)
-    return Diagnosis(unknown, unknown, unknown, unknown, directions, held)
+    return Diagnosis(unknown, unknown, unknown, unknown, error, directions, held)

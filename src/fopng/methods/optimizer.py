@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, TypeAlias, final
 
 import torch
@@ -163,10 +163,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def diagnose(self) -> Diagnosis:
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
-        directions = 0 if self.method.memory is None else self.method.memory.count
+        memory = self.method.memory
+        directions = 0 if memory is None else memory.count
+        error = torch.tensor(nan if memory is None else 0.0) if memory is None or memory.error is None else memory.error
         with torch.no_grad(), unrounded(self._parameters):
             told = no_step if self._last is None else self._last.diagnose
-            return told(directions, self.method.nbytes)
+            return told(error, directions, self.method.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
         """How much of the last step's gradient the projection took away; None while there is nothing to project on."""

@@ -144,10 +144,17 @@ class _Wave:
                 self.method.end_task(at_hand)
         self.runs.note_nonfinite()
         self._note_diverged()
-        for outcome, fraction in zip(self.outcomes, self.removed.take(), strict=True):
+        for outcome, fraction, error in zip(
+            self.outcomes, self.removed.take(), self._compression_errors(), strict=True
+        ):
             if outcome.status == "finished":
                 outcome.removed_fraction_by_task.append(fraction)
+                outcome.compression_error_by_task.append(error)
         self._tell_going(TaskEnded(task, time.monotonic() - started))
+
+    def _compression_errors(self) -> list[float | None]:
+        memory = self.method.memory
+        return [None] * self.runs.count if memory is None or memory.error is None else memory.error.tolist()
 
     def _learn_epoch(
         self, number: int, task: int, samples: StackedSamples, at_hand: ReplicaTask, stepper: Stepper
