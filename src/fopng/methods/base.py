@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Protocol, get_args
 import torch
 from torch import Tensor
 
-from fopng.likelihood import Labels, Score
+from fopng.likelihood import Labels, Score, Signals
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.metric import Diagonal, Identity, Metric
+from fopng.moments import Moments
 from fopng.parameters import ParamLayout
 from fopng.persample import SampleGradients
 from fopng.projection import Form, Projector, trust_region_step
+from fopng.pulling import Names
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -71,6 +73,14 @@ class TaskData(Protocol):
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         """Gradients of a score of `count` of its samples, now."""
+        ...
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        """`A [..., i, i]` of what each Linear and Conv layer is given, now; a layer that it does not reach is absent."""
+        ...
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        """Both second moments of each Linear and Conv layer now, and a diagonal for everything else."""
         ...
 
 

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
-from fopng.likelihood import Labels, Likelihood, Score
+from fopng.likelihood import Labels, Likelihood, Score, Signals
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.traceless import undrawn, unrounded
+from fopng.moments import Moments, input_moments, layer_moments
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
+from fopng.pulling import Names
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
 __all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
@@ -42,6 +44,12 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
