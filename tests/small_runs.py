@@ -23,6 +23,7 @@ SETTINGS = {
     "fopng-prefisher": {"lr": 0.05, "gradients_per_task": 5, "momentum": 0.5},
     "ong": {"lr": 0.05, "gradients_per_task": 5},
     "natural-ogd": {"lr": 0.05, "gradients_per_task": 5},
+    "fopng-k": {"lr": 0.05, "strength": 0.1, "fisher_samples": 20, "rank": 6},
     "joint": {"lr": 0.05},
 }
 

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import oracle
@@ -17,51 +16,14 @@ from fopng.types import NotFinite
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def patches(layer, x):
-    """What the kernel is multiplied with, place by place, by its definition: `[places, i]`."""
-    high, wide = layer.kernel_size
-    padded = F.pad(x[0], [layer.padding[1]] * 2 + [layer.padding[0]] * 2)
-    rows = [
-        padded[:, top : top + high, left : left + wide].flatten()
-        for top in range(0, padded.shape[1] - high + 1, layer.stride[0])
-        for left in range(0, padded.shape[2] - wide + 1, layer.stride[1])
-    ]
-    return torch.stack(rows)
-
-
-def watched(model, x):
-    """One sample: `{layer: ([t, i], output)}` of every layer of the right kind."""
-    kept = {}
-
-    def keep(layer, given, output):
-        output.retain_grad()
-        rows = patches(layer, given[0]) if isinstance(layer, nn.Conv2d) else given[0].flatten(0, -2)
-        ones = [torch.ones(len(rows), 1, dtype=rows.dtype)] * (layer.bias is not None)
-        kept[layer] = (torch.cat([rows.detach(), *ones], 1), output)
-
-    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d)) and getattr(m, "groups", 1) == 1]
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    outputs = model(x)
-    for hook in hooks:
-        hook.remove()
-    return outputs, kept
-
-
 def expected_moments(model, x, backs):
-    """`A` and `G` by layer, one sample and one signal at a time."""
+    """`A` and `G` by the names of a layer's parameters, one sample and one signal at a time."""
     names = {m: tuple(f"{path}.{n}" for n, _ in m.named_parameters()) for path, m in model.named_modules()}
-    A, G = {}, {}
-    model.eval()
-    for k in range(len(x)):
-        for number, back in enumerate(backs):
-            outputs, kept = watched(model, x[k : k + 1])
-            outputs.backward(back[k : k + 1])
-            for layer, (a, output) in kept.items():
-                d = output.grad[0].flatten(1).T if isinstance(layer, nn.Conv2d) else output.grad.flatten(0, -2)
-                key = names[layer]
-                A[key] = A.get(key, 0) + (a.T @ a / len(x) if number == 0 else 0)
-                G[key] = G.get(key, 0) + d.T @ d / (len(d) * len(x))
-    return A, G
+    return {names[layer]: pair for layer, pair in oracle.moments(model, (x, None), backs, ask)[0].items()}
+
+
+def ask(model, batch):
+    return model(batch[0]), None
 
 
 def normed():
@@ -98,12 +60,13 @@ def world(name, n=4):
 def test_moments_are_those_of_each_sample_alone(name, kind):
     model, (x, y) = world(name)
     backs = signals(Categorical(), kind, model(x).detach(), y, axes=1, generator=torch.Generator().manual_seed(3))
-    A, G = expected_moments(copy.deepcopy(model), x, list(backs))
+    expected = expected_moments(copy.deepcopy(model), x, list(backs))
     found = layer_moments(GradientSource(model), [(x, y)], signals=kind, generator=torch.Generator().manual_seed(3))
-    assert set(found.layers) == set(A)
+    assert set(found.layers) == set(expected)
     for names, own in found.layers.items():
-        torch.testing.assert_close(own.inputs, A[names], **EXACT)
-        torch.testing.assert_close(own.signals, G[names], **EXACT)
+        A, G = expected[names]
+        torch.testing.assert_close(own.inputs, A, **EXACT)
+        torch.testing.assert_close(own.signals, G, **EXACT)
 
 
 def test_everything_else_has_its_squares():

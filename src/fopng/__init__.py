@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ContinualOptimizer,
         Diagnosis,
         FOPNGPreFisher,
+        KroneckerFOPNG,
         NaturalOGD,
     )
     from fopng.projection import IllConditioned
@@ -38,6 +39,7 @@ __all__ = [
     "FOPNGPreFisher",
     "Gaussian",
     "IllConditioned",
+    "KroneckerFOPNG",
     "Likelihood",
     "MemoryFull",
     "NaturalOGD",

@@ -15,12 +15,13 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
-FREE_RATES = ("SGD", "Adam", "EWC")
+KRONECKER = ("KroneckerFOPNG",)
+FREE_RATES = ("SGD", "Adam", "EWC", *KRONECKER)
 
 
 class Heads(nn.Module):

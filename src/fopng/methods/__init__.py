@@ -5,6 +5,7 @@ from fopng.methods.diagnosis import Diagnosis
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
@@ -23,5 +24,6 @@ __all__ = [
     "ContinualOptimizer",
     "Diagnosis",
     "FOPNGPreFisher",
+    "KroneckerFOPNG",
     "NaturalOGD",
 ]

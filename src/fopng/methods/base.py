@@ -14,7 +14,7 @@ from fopng.metric import Diagonal, Identity, Metric
 from fopng.moments import Moments
 from fopng.parameters import ParamLayout
 from fopng.persample import SampleGradients
-from fopng.projection import Form, Projector, trust_region_step
+from fopng.projection import Form, Projector, Remover, trust_region_step
 from fopng.pulling import Names
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
@@ -197,6 +197,12 @@ class Method(ABC):
     def projector(self) -> Projector | None:
         """What projects, for methods that do."""
         return None
+
+    @property
+    def remover(self) -> Remover | None:
+        """What takes something away from the gradient; None while there is nothing to take away."""
+        projector = self.projector
+        return None if projector is None or projector.basis.count == 0 else projector
 
     def step_metric(self) -> Metric:
         """The metric in which a step has its length."""

@@ -7,6 +7,7 @@ from fopng.methods.adam import Adam
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
@@ -65,6 +66,9 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("ong", ONG, "Orthogonal natural gradient", 2025, "see FOPNG paper", _GRADIENTS),
         MethodEntry("natural-ogd", NaturalOGD, "OGD in the Fisher metric", 2026, "this project", _GRADIENTS),
+        MethodEntry(
+            "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
+        ),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }

@@ -177,9 +177,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
             return told(directions, self.method.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
-        """How much of the last step's gradient the projection took away; None while there is nothing to project on."""
+        """How much of the last step's gradient was taken away; None while there is nothing to take away."""
         self._raise_nonfinite()
-        if self._last is None or self.method.memory is None or self.method.memory.count == 0:
+        if self._last is None or self._last.remover is None:
             return None
         with torch.no_grad(), unrounded(self._parameters):
             return self._last.removed_fraction()
@@ -364,7 +364,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             v = torch.where(finite, v, 0.0)
             changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
             method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
-        self._last = Step(raw, g, v, method.projector, method.step_metric())
+        self._last = Step(raw, g, v, method.projector, method.remover, method.step_metric())
         moving = [
             (p, s if s.dtype == p.dtype else s.to(p.dtype))
             for p, (name, s) in zip(self._parameters, self.layout.split(v).items(), strict=True)
