@@ -83,9 +83,10 @@ class LayerBasis:
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, none below zero, and eigenvectors of a moment, in float64."""
+    """Eigenvalues and eigenvectors of a moment, in float64; eigenvalues that are but its rounding are zero."""
     values, vectors = torch.linalg.eigh(matrix.double())
-    return values.clamp(min=0), vectors
+    rounding = 10 * torch.finfo(matrix.dtype).eps * values[..., -1:]
+    return torch.where(values > rounding, values, 0.0), vectors
 
 
 @final
