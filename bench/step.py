@@ -24,8 +24,8 @@ from fopng.models import MLP, ConvNet
 
 RESULTS = Path(__file__).parent / "results" / "step.json"
 TARGETS = {
-    "mlp": {"fopng": 4.0, "ewc": 1.5, "fng": 1.5},
-    "cnn": {"fopng": 2.0, "ewc": 1.5, "fng": 1.5},
+    "mlp": {"fopng": 4.0, "ewc": 1.5, "fng": 1.5, "fopng-k": 4.0},
+    "cnn": {"fopng": 2.0, "ewc": 1.5, "fng": 1.5, "fopng-k": 3.0},
 }
 
 
@@ -72,6 +72,7 @@ def methods(
         "fopng": fopng.FOPNG(model, 1e-5, **store, **fisher),
         "fopng (orthogonal)": fopng.FOPNG(model, 1e-5, projection="orthogonal", **store, **fisher),
         "fopng-prefisher": fopng.FOPNGPreFisher(model, 1e-5, **store, **fisher),
+        "fopng-k": fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=directions),
     }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ContinualOptimizer,
         Diagnosis,
         FOPNGPreFisher,
+        KroneckerFOPNG,
         NaturalOGD,
         OnlineEWC,
     )
@@ -39,6 +40,7 @@ __all__ = [
     "FOPNGPreFisher",
     "Gaussian",
     "IllConditioned",
+    "KroneckerFOPNG",
     "Likelihood",
     "MemoryFull",
     "NaturalOGD",

@@ -18,7 +18,9 @@ from oracle import (
     exact_fisher,
     flat_parameters,
     ground_truth_logit,
+    layerwise_fisher,
     log_likelihood,
+    moments,
     orthogonal_projection,
     prefisher_projection,
     sample_gradients,
@@ -29,7 +31,8 @@ from oracle import (
 
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
 ELASTIC = ("EWC", "OnlineEWC")
-EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC)
+KRONECKER = ("KroneckerFOPNG",)
+EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC, *KRONECKER)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 
 
@@ -40,17 +43,17 @@ class Dense:
         self.name, self.model, self.lr, self.ask, self.generator = name, model, lr, ask, generator
         self.damping, self.alpha, self.momentum, self.strength = 1e-3, 0.5, 0.0, 100.0
         self.decay = 0.95 if name == "OnlineEWC" else 1.0
-        self.gram_damping = self.max_directions = self.fisher_samples = None
+        self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
-        self.mixed, self.lost = (
-            0,
-            (0.0, 0.0),
-        )  # directions that are combinations; squared length held, and lost for good
-        self.first_task = None if name in ("SGD", "Adam", *ELASTIC) else 1e-2
+        self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
+        self.signals = "normal"
+        self.fisher_samples = 2000 if name in KRONECKER else None
+        self.first_task = None if name in ("SGD", "Adam", *ELASTIC, *KRONECKER) else 1e-2
         for setting, value in settings.items():
             setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
         self.first_task = None if self.first_task == "own" else self.first_task
+        self.layers: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # A and G of each layer, over all tasks
         self.blocks: list[Tensor] = []  # each task's own gradients, [p, k]
         self.weights: list[Tensor] = []  # each task's own Fisher, [p]
         self.f_old = self.f_new = self.anchor = None
@@ -92,8 +95,36 @@ class Dense:
             rows = sample_gradients(self.model, chosen, len(chosen[0]), SCORES[self.score], self.ask)
             self.blocks.append(rows.T)
             self.thin() if self.when_full == "thin" else self.compress(batch)
+        if self.name in KRONECKER:
+            self.remember(batch)
         self.anchor = flat_parameters(self.model)
         self.done += 1
+
+    def remember(self, batch) -> None:
+        """Add this task's moments to those of the others."""
+        batch = self.draw(batch, self.fisher_samples)
+        outputs, y = self.ask(self.model, batch)
+        layers, squares = moments(self.model, batch, self.backs(outputs.detach(), y), self.ask)
+        inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
+        outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
+        for layer, (A, G) in layers.items():
+            before = self.layers.get(layer, (0, 0))
+            self.layers[layer] = before[0] + A, before[1] + G
+        self.weights.append(squares * outside)
+
+    def backs(self, outputs: Tensor, y: Tensor) -> list[Tensor]:
+        """What is sent back from the outputs."""
+        if self.signals == "normal":
+            u = torch.rand(outputs.shape, dtype=torch.float64, generator=self.generator)
+            return [2**0.5 * torch.erfinv(2 * u - 1)]
+        p = outputs.softmax(-1)
+        hot = torch.eye(outputs.shape[-1], dtype=outputs.dtype)
+        if self.signals == "expected":
+            return [p[:, [c]].sqrt() * (hot[c] - p) for c in range(len(hot))]
+        if self.signals == "sampled":
+            u = torch.rand(len(p), generator=self.generator)
+            y = torch.tensor([int((row.cumsum(0) < draw).sum()) for row, draw in zip(p.float(), u, strict=True)])
+        return [hot[y] - p]
 
     def thin(self) -> None:
         """Every task keeps the same share, evenly spaced; what does not divide goes to the first tasks."""
@@ -172,10 +203,21 @@ class Dense:
             return self.lr * g
         if self.name == "OGD":
             return self.lr * self.project(g, eye, part)
+        if self.name in KRONECKER:
+            return self.lr * self.held_back(g, part)
         F = damped(torch.diag(self.f_new[part]), self.damping)
         if self.name == "FNG":
             return trust_region(F, g, self.lr)
         return trust_region(F, self.project(g, eye if self.name == "ONG" else F, part), self.lr)
+
+    def held_back(self, g: Tensor, part: Tensor) -> Tensor:
+        """`(I + s F_old)^-1 g`, with F_old written out."""
+        if not self.done:
+            return g
+        F = layerwise_fisher(self.model, self.layers, sum(self.weights))
+        whole = torch.zeros(len(part), dtype=g.dtype)
+        whole[part] = g
+        return torch.linalg.solve(damped(self.strength * F, 1.0), whole)[part]
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""

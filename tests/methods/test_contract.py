@@ -15,6 +15,7 @@ from methods.worlds import (
     ELASTIC,
     FISHER,
     FREE_RATES,
+    KRONECKER,
     METHODS,
     PROJECTED,
     Heads,
@@ -359,7 +360,7 @@ def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     run(optimizer, world, range(1))
     world.model.trunk.requires_grad_(False)
     other = copied(world)
-    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", *ELASTIC) else name
+    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", *ELASTIC, *KRONECKER) else name
     alone = make(plain, other, first_task="own")
     found, expected = run(optimizer, world, range(1, 2)), run(alone, other, range(1, 2))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -434,6 +435,13 @@ def test_a_rate_that_is_bent_later_is_refused_and_nothing_moves(name):
 # Estimation leaves no trace
 
 
+def drawn(name: str, *, fisher_samples: int) -> dict[str, object]:
+    """Settings under which a method draws samples and labels, if it estimates anything."""
+    if name in KRONECKER:
+        return {"signals": "sampled", "fisher_samples": fisher_samples}
+    return {"labels": "sampled", "fisher_samples": fisher_samples} if name in (*FISHER, *ELASTIC) else {}
+
+
 class Augmented(TensorDataset):
     """Data that is disturbed at random, with each of the generators that people use."""
 
@@ -443,10 +451,9 @@ class Augmented(TensorDataset):
 
 
 @every_method
-@pytest.mark.parametrize("settings", [{}, {"labels": "sampled", "fisher_samples": 3}], ids=["plain", "drawn"])
+@pytest.mark.parametrize("settings", [{}, {"fisher_samples": 3}], ids=["plain", "drawn"])
 def test_estimation_leaves_no_trace(name, settings):
-    if settings and name not in (*FISHER, *ELASTIC):
-        settings = {}
+    settings = drawn(name, **settings) if settings else {}
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
     model[2].eval()
     loader = DataLoader(Augmented(torch.randn(9, 5), torch.randint(3, (9,))), batch_size=4, shuffle=True)
@@ -478,9 +485,7 @@ def test_estimation_leaves_no_trace(name, settings):
 @pytest.mark.parametrize("stop", [(0, 0), (1, 0), (1, 1), (2, 0)], ids=str)
 def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     """Stopped after a step of a task, in another process, from a file."""
-    assert_goes_on(
-        name, build(), stop, {"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, *ELASTIC) else {}
-    )
+    assert_goes_on(name, build(), stop, drawn(name, fisher_samples=5))
 
 
 def assert_goes_on(name, world, stop, settings):

@@ -25,6 +25,12 @@ VARIANTS = {
         {"fisher_samples": 5, "labels": "sampled"},
     ],
     "memory": [{"score": "average"}, {"score": "log-likelihood"}, {"gradients_per_task": 50}],
+    "moments": [
+        {"signals": "observed", "strength": 3.0},
+        {"signals": "sampled", "fisher_samples": 5},
+        {"signals": "expected", "strength": 3.0},
+        {"fisher_samples": 5},
+    ],
     "common": [{}, {"momentum": 0.7}, {"first_task": "own"}],
 }
 ACCEPTS = {
@@ -36,8 +42,9 @@ ACCEPTS = {
     "OGD": ("common", "memory"),
     "ONG": ("common", "fisher", "memory"),
     "NaturalOGD": ("common", "fisher", "memory"),
-    "FOPNG": tuple(VARIANTS),
-    "FOPNGPreFisher": tuple(VARIANTS),
+    "FOPNG": ("projection", "fisher", "memory", "common"),
+    "FOPNGPreFisher": ("projection", "fisher", "memory", "common"),
+    "KroneckerFOPNG": ("common", "moments"),
 }
 OWN = {
     "EWC": [{"strength": 3.0}],

@@ -5,10 +5,23 @@ import torch
 from torch import nn
 
 import fopng
-from methods.worlds import ELASTIC, FISHER, METHODS, PROJECTED, flat, live, make, multi_head, run, single_head, tensors
+from methods.worlds import (
+    ELASTIC,
+    FISHER,
+    KRONECKER,
+    METHODS,
+    PROJECTED,
+    flat,
+    live,
+    make,
+    multi_head,
+    run,
+    single_head,
+    tensors,
+)
 
 every_method = pytest.mark.parametrize("name", METHODS)
-estimating = pytest.mark.parametrize("name", [*PROJECTED, *ELASTIC])
+estimating = pytest.mark.parametrize("name", [*PROJECTED, *ELASTIC, *KRONECKER])
 
 SETTINGS = {
     "lr": ("SGD", -0.1, "lr of at least 0, got -0.1"),
@@ -20,6 +33,14 @@ SETTINGS = {
     "epsilon": ("Adam", -1e-8, "epsilon of at least 0, got -1e-08"),
     "strength": ("EWC", -1.0, "strength of at least 0, got -1.0"),
     "decay": ("OnlineEWC", 1.5, r"decay in \[0, 1\], got 1.5"),
+    "strength, Kronecker": ("KroneckerFOPNG", -1.0, "strength of at least 0, got -1.0"),
+    "signals": (
+        "KroneckerFOPNG",
+        "noise",
+        "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
+    ),
+    "rank": ("KroneckerFOPNG", 0, "rank of at least 1, or None for all, got 0"),
+    "fisher_samples, Kronecker": ("KroneckerFOPNG", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "labels": ("EWC", "true", "labels to be one of 'observed', 'sampled', 'expected', got 'true'"),
     "fisher_samples": ("EWC", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "fisher_samples in parts": ("FNG", 2.5, "fisher_samples of at least 1, or None for all, got 2.5"),

@@ -15,14 +15,15 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
         *(fopng.OnlineEWC,),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
-FREE_RATES = ("SGD", "Adam", *ELASTIC)
+KRONECKER = ("KroneckerFOPNG",)
+FREE_RATES = ("SGD", "Adam", *ELASTIC, *KRONECKER)
 
 
 class Heads(nn.Module):

@@ -5,6 +5,7 @@ from fopng.methods.diagnosis import Diagnosis
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
@@ -24,6 +25,7 @@ __all__ = [
     "ContinualOptimizer",
     "Diagnosis",
     "FOPNGPreFisher",
+    "KroneckerFOPNG",
     "NaturalOGD",
     "OnlineEWC",
 ]

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
-from fopng.likelihood import Labels, Score
+from fopng.likelihood import Labels, Score, Signals
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.metric import Diagonal, Identity, Metric
+from fopng.moments import Moments
 from fopng.parameters import ParamLayout
 from fopng.persample import SampleGradients
-from fopng.projection import Form, Projector, trust_region_step
+from fopng.projection import Form, Projector, Remover, trust_region_step
+from fopng.pulling import Names
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -72,6 +74,14 @@ class TaskData(Protocol):
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         """Gradients of a score of `count` of its samples, now."""
+        ...
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        """`A [..., i, i]` of what each Linear and Conv layer is given, now; a layer that it does not reach is absent."""
+        ...
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        """Both second moments of each Linear and Conv layer now, and a diagonal for everything else."""
         ...
 
 
@@ -188,6 +198,12 @@ class Method(ABC):
     def projector(self) -> Projector | None:
         """What projects, for methods that do."""
         return None
+
+    @property
+    def remover(self) -> Remover | None:
+        """What takes something away from the gradient; None while there is nothing to take away."""
+        projector = self.projector
+        return None if projector is None or projector.basis.count == 0 else projector
 
     def step_metric(self) -> Metric:
         """The metric in which a step has its length."""

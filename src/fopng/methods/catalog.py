@@ -7,6 +7,7 @@ from fopng.methods.adam import Adam
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
@@ -68,6 +69,9 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry("natural-ogd", NaturalOGD, "OGD in the Fisher metric", 2026, "this project", _GRADIENTS),
         MethodEntry(
             "online-ewc", OnlineEWC, "Online elastic weight consolidation", 2018, "Schwarz et al.", "Fisher, weights"
+        ),
+        MethodEntry(
+            "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
         ),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fopng.metric import Metric
-from fopng.projection import Projector
+from fopng.projection import Projector, Remover
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Step:
         g: what the method made of it before it projected: momentum, a penalty.
         v: the step.
         projector: what projected.
+        remover: what took something away from the gradient, if anything did.
         metric: in which the step has its length.
     """
 
@@ -50,12 +51,13 @@ class Step:
     g: Tensor
     v: Tensor
     projector: Projector | None
+    remover: Remover | None
     metric: Metric
 
     def removed_fraction(self) -> Tensor:
         """`|g - P g| / |g|`, the one figure that costs no more than a step."""
         g = self.g
-        return g.new_zeros(()) if self.projector is None else self.projector.removed(g).norm() / g.norm()
+        return g.new_zeros(()) if self.remover is None else self.remover.removed(g).norm() / g.norm()
 
     def diagnose(self, error: Tensor, directions: int, held: int) -> Diagnosis:
         """Work the figures out.

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
-from fopng.likelihood import Labels, Likelihood, Score
+from fopng.likelihood import Labels, Likelihood, Score, Signals
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.traceless import undrawn, unrounded
+from fopng.moments import Moments, input_moments, layer_moments
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
+from fopng.pulling import Names
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
 __all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
@@ -42,6 +44,12 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -171,9 +179,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
             return told(error, directions, self.method.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
-        """How much of the last step's gradient the projection took away; None while there is nothing to project on."""
+        """How much of the last step's gradient was taken away; None while there is nothing to take away."""
         self._raise_nonfinite()
-        if self._last is None or self.method.memory is None or self.method.memory.count == 0:
+        if self._last is None or self._last.remover is None:
             return None
         with torch.no_grad(), unrounded(self._parameters):
             return self._last.removed_fraction()
@@ -358,7 +366,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             v = torch.where(finite, v, 0.0)
             changed = {key: new for key, new in method.vectors.items() if new is not before.get(key)}
             method.vectors |= {key: torch.where(finite, new, before.get(key, 0.0)) for key, new in changed.items()}
-        self._last = Step(raw, g, v, method.projector, method.step_metric())
+        self._last = Step(raw, g, v, method.projector, method.remover, method.step_metric())
         moving = [
             (p, s if s.dtype == p.dtype else s.to(p.dtype))
             for p, (name, s) in zip(self._parameters, self.layout.split(v).items(), strict=True)
