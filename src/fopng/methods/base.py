@@ -3,20 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
-from fopng.likelihood import Labels, Score, Signals
+from fopng.likelihood import Labels, Score
 from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Diagonal, Identity, Metric
-from fopng.moments import Moments
 from fopng.parameters import ParamLayout
-from fopng.persample import SampleGradients
 from fopng.projection import Form, Projector, Remover, trust_region_step
-from fopng.pulling import Names
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -59,30 +57,6 @@ def default_gram_damping(value: float | None, damping: float, projection: Form) 
     if value is not None:
         return value
     return damping if projection == "printed" else ORTHOGONAL_GRAM_DAMPING
-
-
-class TaskData(Protocol):
-    """The task at hand, as a method may ask about it."""
-
-    def parameters(self) -> Tensor:
-        """The parameters now, `[..., p]`."""
-        ...
-
-    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        """Its diagonal Fisher now, `[..., p]`."""
-        ...
-
-    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        """Gradients of a score of `count` of its samples, now."""
-        ...
-
-    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        """`A [..., i, i]` of what each Linear and Conv layer is given, now; a layer that it does not reach is absent."""
-        ...
-
-    def moments(self, signals: Signals, samples: int | None) -> Moments:
-        """Both second moments of each Linear and Conv layer now, and a diagonal for everything else."""
-        ...
 
 
 @dataclass(kw_only=True)
