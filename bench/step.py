@@ -65,6 +65,8 @@ def methods(
         "adam": fopng.Adam(model, 1e-6, predict=predict),
         "ewc": fopng.EWC(model, 1e-4, predict=predict, **fisher),
         "online-ewc": fopng.OnlineEWC(model, 1e-4, predict=predict, **fisher),
+        "gpm": fopng.GPM(model, 1e-4, predict=predict),
+        "sgp": fopng.SGP(model, 1e-4, predict=predict),
         "fng": fopng.FNG(model, 1e-5, predict=predict, **fisher),
         "ogd": fopng.OGD(model, 1e-5, **store),
         "ong": fopng.ONG(model, 1e-5, **store, **fisher),

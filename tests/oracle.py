@@ -7,6 +7,7 @@ n samples, one in each row. The flat order is that of `model.parameters()`, trai
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -343,3 +344,37 @@ def layerwise_fisher(model: nn.Module, layers: dict, squares: Tensor) -> Tensor:
         place = place.flatten()
         F[place[:, None], place] = torch.kron(G, A)
     return F
+
+
+# Gradient projection memory (Saha et al., 2021) and its scaled form (Saha and Roy, 2023)
+
+
+def inputs_of(model: nn.Module, batch, n: int, ask: Callable = ask_pair) -> dict[nn.Module, Tensor]:
+    """The representation matrix `R [i, n t]` of every Linear and Conv2d, one sample at a time."""
+    rows: dict[nn.Module, list[Tensor]] = {}
+    for k in range(n):
+        for layer, calls in listened(model, ask, one_sample(batch, k))[1].items():
+            rows.setdefault(layer, []).extend(a for a, _ in calls)
+    return {layer: torch.cat(found).T for layer, found in rows.items()}
+
+
+def gpm_directions(M: Tensor, R: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Eq. 8 and 9: the new directions `[i, k]` and their singular values, k the smallest that satisfies the criterion."""
+    R_hat = R - M @ M.T @ R
+    U, S, _ = np.linalg.svd(R_hat.numpy(), full_matrices=False)
+    total = float((R**2).sum())
+    held, k = total - float((R_hat**2).sum()), 0
+    while held < epsilon * total * (1 - 1e-9):
+        held += S[k] ** 2
+        k += 1
+    return torch.as_tensor(U[:, :k]), torch.as_tensor(S[:k])
+
+
+def sgp_importance(values: Tensor, alpha: float) -> Tensor:
+    """Eq. 6: `(alpha + 1) s / (alpha s + max s)`."""
+    return (alpha + 1) * values / (alpha * values + values.max())
+
+
+def scaled_projection(g: Tensor, M: Tensor, importance: Tensor) -> Tensor:
+    """Eq. 5: `g - g M Lambda M^T` of a layer's gradient `[o, i]`; GPM's eq. 7 where Lambda is the identity."""
+    return g - g @ M @ torch.diag(importance) @ M.T

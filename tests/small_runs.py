@@ -25,6 +25,8 @@ SETTINGS = {
     "natural-ogd": {"lr": 0.05, "gradients_per_task": 5},
     "online-ewc": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20},
     "fopng-k": {"lr": 0.05, "strength": 0.1, "fisher_samples": 20, "rank": 6},
+    "gpm": {"lr": 0.05, "threshold": 0.7, "threshold_growth": 0.05, "input_samples": 20},
+    "sgp": {"lr": 0.05, "threshold": 0.7, "input_samples": 20},
     "joint": {"lr": 0.05},
 }
 

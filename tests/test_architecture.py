@@ -17,7 +17,17 @@ ROOT = Path(fopng.__file__).parent
 LAYERS = {
     "words": ["types", "parameters", "atomic", "locks", "state", "randomness"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
-    "operators": ["basis", "memory", "metric", "compression", "fisher", "moments", "kronecker", "projection"],
+    "operators": [
+        "basis",
+        "memory",
+        "metric",
+        "compression",
+        "fisher",
+        "moments",
+        "subspace",
+        "kronecker",
+        "projection",
+    ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],

@@ -17,13 +17,17 @@ from oracle import (
     ewc_penalty,
     exact_fisher,
     flat_parameters,
+    gpm_directions,
     ground_truth_logit,
+    inputs_of,
     layerwise_fisher,
     log_likelihood,
     moments,
     orthogonal_projection,
     prefisher_projection,
     sample_gradients,
+    scaled_projection,
+    sgp_importance,
     trainable,
     trust_region,
     with_parameters,
@@ -32,7 +36,8 @@ from oracle import (
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
 ELASTIC = ("EWC", "OnlineEWC")
 KRONECKER = ("KroneckerFOPNG",)
-EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC, *KRONECKER)
+INPUTS = ("GPM", "SGP")
+EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC, *KRONECKER, *INPUTS)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 
 
@@ -48,8 +53,11 @@ class Dense:
         self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals = "normal"
+        self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
+        self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
+        self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
         self.fisher_samples = 2000 if name in KRONECKER else None
-        self.first_task = None if name in ("SGD", "Adam", *ELASTIC, *KRONECKER) else 1e-2
+        self.first_task = None if name in ("SGD", "Adam", *ELASTIC, *KRONECKER, *INPUTS) else 1e-2
         for setting, value in settings.items():
             setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
         self.first_task = None if self.first_task == "own" else self.first_task
@@ -97,6 +105,8 @@ class Dense:
             self.thin() if self.when_full == "thin" else self.compress(batch)
         if self.name in KRONECKER:
             self.remember(batch)
+        if self.name in INPUTS:
+            self.look(batch)
         self.anchor = flat_parameters(self.model)
         self.done += 1
 
@@ -111,6 +121,41 @@ class Dense:
             before = self.layers.get(layer, (0, 0))
             self.layers[layer] = before[0] + A, before[1] + G
         self.weights.append(squares * outside)
+
+    def look(self, batch) -> None:
+        """Add the main directions of what each layer was given; whatever else the task used is frozen."""
+        chosen = self.draw(batch, self.input_samples)
+        self.draw(batch, 1)
+        outputs = self.ask(self.model, chosen)[0]
+        layers, _ = moments(self.model, chosen, [torch.ones_like(outputs)], self.ask)
+        found = inputs_of(self.model, chosen, len(chosen[0]), self.ask)
+        for layer in layers:
+            R = found[layer]
+            M, old = self.spaces.get(layer, (R[:, :0], R[0, :0]))
+            new, S = gpm_directions(M, R, min(1.0, self.threshold + self.threshold_growth * self.done))
+            importance = torch.ones(M.shape[1] + len(S), dtype=R.dtype)
+            if self.name == "SGP":
+                seen = torch.cat([(M.T @ R).norm(dim=1), S])
+                importance = (sgp_importance(seen, self.importance_scale) + torch.cat([old, 0 * S])).clamp(max=1)
+            self.spaces[layer] = torch.cat([M, new], 1), importance
+        covered = {id(p) for layer in self.spaces for p in layer.parameters()}
+        used = torch.autograd.grad(outputs.sum(), trainable(self.model), allow_unused=True)
+        pairs = zip(trainable(self.model), used, strict=True)
+        self.frozen |= torch.cat([torch.full((p.numel(),), g is not None and id(p) not in covered) for p, g in pairs])
+
+    def kept(self, g: Tensor, part: Tensor) -> Tensor:
+        """What is left of a gradient, layer by layer."""
+        whole = torch.zeros(len(part), dtype=g.dtype)
+        whole[part] = g
+        named = dict(zip(trainable(self.model), whole.split([p.numel() for p in trainable(self.model)]), strict=True))
+        for layer, (M, importance) in self.spaces.items():
+            owned = [p for p in (layer.weight, layer.bias) if p is not None]
+            blocks = [named[p].reshape(len(layer.weight), -1) for p in owned]
+            left = scaled_projection(torch.cat(blocks, 1), M, importance)
+            named |= {
+                p: own.flatten() for p, own in zip(owned, left.split([b.shape[1] for b in blocks], 1), strict=True)
+            }
+        return torch.where(self.frozen, 0.0, torch.cat(list(named.values())))[part]
 
     def backs(self, outputs: Tensor, y: Tensor) -> list[Tensor]:
         """What is sent back from the outputs."""
@@ -205,6 +250,8 @@ class Dense:
             return self.lr * self.project(g, eye, part)
         if self.name in KRONECKER:
             return self.lr * self.held_back(g, part)
+        if self.name in INPUTS:
+            return self.lr * self.kept(g, part)
         F = damped(torch.diag(self.f_new[part]), self.damping)
         if self.name == "FNG":
             return trust_region(F, g, self.lr)

@@ -15,6 +15,7 @@ from methods.worlds import (
     ELASTIC,
     FISHER,
     FREE_RATES,
+    INPUTS,
     KRONECKER,
     METHODS,
     PROJECTED,
@@ -360,7 +361,7 @@ def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     run(optimizer, world, range(1))
     world.model.trunk.requires_grad_(False)
     other = copied(world)
-    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", *ELASTIC, *KRONECKER) else name
+    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", *ELASTIC, *KRONECKER, *INPUTS) else name
     alone = make(plain, other, first_task="own")
     found, expected = run(optimizer, world, range(1, 2)), run(alone, other, range(1, 2))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -437,6 +438,8 @@ def test_a_rate_that_is_bent_later_is_refused_and_nothing_moves(name):
 
 def drawn(name: str, *, fisher_samples: int) -> dict[str, object]:
     """Settings under which a method draws samples and labels, if it estimates anything."""
+    if name in INPUTS:
+        return {"input_samples": fisher_samples}
     if name in KRONECKER:
         return {"signals": "sampled", "fisher_samples": fisher_samples}
     return {"labels": "sampled", "fisher_samples": fisher_samples} if name in (*FISHER, *ELASTIC) else {}

@@ -38,6 +38,8 @@ ACCEPTS = {
     "Adam": ("common",),
     "EWC": ("common", "fisher"),
     "OnlineEWC": ("common", "fisher"),
+    "GPM": ("common",),
+    "SGP": ("common",),
     "FNG": ("common", "fisher"),
     "OGD": ("common", "memory"),
     "ONG": ("common", "fisher", "memory"),
@@ -49,6 +51,13 @@ ACCEPTS = {
 OWN = {
     "EWC": [{"strength": 3.0}],
     "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],
+    "GPM": [
+        {"threshold": 0.5},
+        {"threshold": 0.6, "threshold_growth": 0.1},
+        {"input_samples": 3},
+        {"input_samples": None},
+    ],
+    "SGP": [{"threshold": 0.7, "importance_scale": 0.0}, {"threshold_growth": 0.02, "importance_scale": 3.0}],
     "OGD": [{"gram_damping": 0.2}],
     "ONG": [{"gram_damping": 0.2}],
     "NaturalOGD": [{"gram_damping": 0.2}, {"damping": 0.1}],

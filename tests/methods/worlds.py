@@ -16,14 +16,15 @@ METHODS = {
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
         *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
-        *(fopng.OnlineEWC,),
+        *(fopng.OnlineEWC, fopng.GPM, fopng.SGP),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
 KRONECKER = ("KroneckerFOPNG",)
-FREE_RATES = ("SGD", "Adam", *ELASTIC, *KRONECKER)
+INPUTS = ("GPM", "SGP")
+FREE_RATES = ("SGD", "Adam", *ELASTIC, *KRONECKER, *INPUTS)
 
 
 class Heads(nn.Module):

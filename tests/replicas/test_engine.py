@@ -51,6 +51,8 @@ NUMERIC = [
     ("ong", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
     ("ogd", {"gram_damping": [1e-6, 1e-3, 1e-1]}),
     ("ewc", {"strength": [0.0, 10.0, 1000.0], "lr": [0.05, 0.01, 0.002]}),
+    ("gpm", {"threshold": [0.5, 0.7, 0.9], "threshold_growth": [0.0, 0.05, 0.2]}),
+    ("sgp", {"importance_scale": [0.0, 3.0, 100.0], "threshold": [0.5, 0.7, 0.9]}),
     ("online-ewc", {"decay": [0.0, 0.5, 1.0]}),
     ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
     ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),

@@ -5,6 +5,7 @@ from fopng.methods.diagnosis import Diagnosis
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.gpm import GPM
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
@@ -13,14 +14,17 @@ from fopng.methods.online_ewc import OnlineEWC
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
+from fopng.methods.sgp import SGP
 
 __all__ = [
     "EWC",
     "FNG",
     "FOPNG",
+    "GPM",
     "OGD",
     "ONG",
     "SGD",
+    "SGP",
     "Adam",
     "ContinualOptimizer",
     "Diagnosis",

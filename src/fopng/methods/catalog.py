@@ -7,6 +7,7 @@ from fopng.methods.adam import Adam
 from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
+from fopng.methods.gpm import GPM
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
@@ -15,6 +16,7 @@ from fopng.methods.online_ewc import OnlineEWC
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
+from fopng.methods.sgp import SGP
 
 
 @final
@@ -44,6 +46,7 @@ class MethodEntry:
 
 
 _GRADIENTS = "gradients"
+_INPUTS = "directions of layers' inputs"
 _FOPNG_PAPER = "FOPNG paper"
 
 METHODS: dict[str, MethodEntry] = {
@@ -73,6 +76,8 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry(
             "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
         ),
+        MethodEntry("gpm", GPM, "Gradient projection memory", 2021, "Saha et al.", _INPUTS),
+        MethodEntry("sgp", SGP, "Scaled gradient projection", 2023, "Saha, Roy", _INPUTS),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }
