@@ -24,8 +24,8 @@ from fopng.models import MLP, ConvNet
 
 RESULTS = Path(__file__).parent / "results" / "step.json"
 TARGETS = {
-    "mlp": {"fopng": 4.0, "ewc": 1.5, "fng": 1.5},
-    "cnn": {"fopng": 2.0, "ewc": 1.5, "fng": 1.5},
+    "mlp": {"fopng": 4.0, "ewc": 1.5, "fng": 1.5, "fopng-k": 4.0},
+    "cnn": {"fopng": 2.0, "ewc": 1.5, "fng": 1.5, "fopng-k": 3.0},
 }
 
 
@@ -70,6 +70,9 @@ def methods(
         "er": fopng.ER(model, 1e-4, predict=predict),
         "a-gem": fopng.AGEM(model, 1e-4, predict=predict),
         "gem": fopng.GEM(model, 1e-4, predict=predict),
+        "online-ewc": fopng.OnlineEWC(model, 1e-4, predict=predict, **fisher),
+        "gpm": fopng.GPM(model, 1e-4, predict=predict),
+        "sgp": fopng.SGP(model, 1e-4, predict=predict),
         "fng": fopng.FNG(model, 1e-5, predict=predict, **fisher),
         "ogd": fopng.OGD(model, 1e-5, **store),
         "ong": fopng.ONG(model, 1e-5, **store, **fisher),
@@ -77,6 +80,7 @@ def methods(
         "fopng": fopng.FOPNG(model, 1e-5, **store, **fisher),
         "fopng (orthogonal)": fopng.FOPNG(model, 1e-5, projection="orthogonal", **store, **fisher),
         "fopng-prefisher": fopng.FOPNGPreFisher(model, 1e-5, **store, **fisher),
+        "fopng-k": fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=directions),
     }
 
 

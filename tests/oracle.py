@@ -7,6 +7,7 @@ n samples, one in each row. The flat order is that of `model.parameters()`, trai
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -256,3 +257,124 @@ def natural_ogd(g: Tensor, G: Tensor, F_new: Tensor, eta: float, lam: float = 0.
 def ong(g: Tensor, G: Tensor, F_new: Tensor, eta: float, lam: float = 0.0) -> Tensor:
     """Section 2.6 on ONG: project in Euclidean space (eq. 6), then precondition by the Fisher."""
     return trust_region(damped(F_new, lam), ogd_projection(g, G), eta)
+
+
+# Kronecker-factored Fishers (Martens and Grosse, 2015; Grosse and Martens, 2016)
+
+
+def patches(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """What the kernel is multiplied with, place by place, of one image `[1, c, h, w]`: `[places, i]`."""
+    (high, wide), (down, right) = layer.kernel_size, layer.stride
+    padded = nn.functional.pad(x[0], [layer.padding[1]] * 2 + [layer.padding[0]] * 2)
+    rows = [
+        padded[:, top : top + high, left : left + wide].flatten()
+        for top in range(0, padded.shape[1] - high + 1, down)
+        for left in range(0, padded.shape[2] - wide + 1, right)
+    ]
+    return torch.stack(rows)
+
+
+def listened(model: nn.Module, ask: Callable, sample) -> tuple[Tensor, dict[nn.Module, list[tuple[Tensor, Tensor]]]]:
+    """One sample's outputs, and for every Linear and Conv2d its calls: `a [t, i]` with a 1 for the bias, and the layer's output."""
+    kept: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+
+    def keep(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        rows = patches(layer, given[0]) if isinstance(layer, nn.Conv2d) else given[0].reshape(-1, given[0].shape[-1])
+        ones = [rows.new_ones(len(rows), 1)] * (layer.bias is not None)
+        kept.setdefault(layer, []).append((torch.cat([rows, *ones], 1).detach(), output))
+        return output.clone()  # the next layer may change it in place
+
+    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d)) and getattr(m, "groups", 1) == 1]
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
+    outputs = ask(model, sample)[0]
+    for hook in hooks:
+        hook.remove()
+    return outputs, kept
+
+
+def moments(model: nn.Module, batch, backs: list[Tensor], ask: Callable = ask_pair) -> tuple[dict, Tensor]:
+    """`{layer: (A, G)}` and the mean squared gradient `[p]`, one sample and one signal at a time.
+
+    A layer counts where `sum_t d_t a_t^T` over its calls is all of its gradient: not where its weight is used elsewhere, too.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    apart: set[nn.Module] = set()
+    squares, n = torch.zeros_like(flat_parameters(model)), len(backs[0])
+    for k in range(n):
+        for number, back in enumerate(backs):
+            outputs, kept = listened(model, ask, one_sample(batch, k))
+            places = [output for calls in kept.values() for _, output in calls]
+            wanted = [*trainable(model), *places]
+            got = torch.autograd.grad(outputs, wanted, back[k : k + 1], allow_unused=True)
+            signals = {id(place): d for place, d in zip(wanted, got, strict=True)}
+            flat = [torch.zeros_like(p) if g is None else g for p, g in zip(trainable(model), got, strict=False)]
+            squares += torch.cat([g.flatten() for g in flat]) ** 2 / n
+            for layer, calls in kept.items():
+                if signals[id(calls[0][1])] is None:
+                    continue
+                a = torch.cat([a for a, _ in calls])
+                ds = [signals[id(output)] for _, output in calls]
+                conv = isinstance(layer, nn.Conv2d)
+                d = torch.cat([s[0].flatten(1).T if conv else s.reshape(-1, s.shape[-1]) for s in ds])
+                whole = signals.get(id(layer.weight))
+                ours = (d.T @ a)[:, : layer.weight[0].numel()].reshape(layer.weight.shape)
+                if whole is None or not torch.allclose(ours, whole, rtol=1e-8, atol=1e-12):
+                    apart.add(layer)
+                A, G = found.get(layer, (0, 0))
+                found[layer] = A + a.T @ a / n * (number == 0), G + d.T @ d / (len(d) * n)
+    for module, mode in modes.items():
+        module.training = mode
+    return {layer: pair for layer, pair in found.items() if layer not in apart}, squares
+
+
+def layerwise_fisher(model: nn.Module, layers: dict, squares: Tensor) -> Tensor:
+    """`F [p, p]` in the flat order: `A kron G` for each layer, the squares on the diagonal for everything else."""
+    starts, start = {}, 0
+    for p in trainable(model):
+        starts[p] = start
+        start += p.numel()
+    F = torch.diag(squares)
+    for layer, (A, G) in layers.items():
+        o, i = layer.weight.shape[0], layer.weight[0].numel()
+        place = starts[layer.weight] + torch.arange(o * i).reshape(o, i)
+        if layer.bias is not None:
+            place = torch.cat([place, starts[layer.bias] + torch.arange(o)[:, None]], 1)
+        place = place.flatten()
+        F[place[:, None], place] = torch.kron(G, A)
+    return F
+
+
+# Gradient projection memory (Saha et al., 2021) and its scaled form (Saha and Roy, 2023)
+
+
+def inputs_of(model: nn.Module, batch, n: int, ask: Callable = ask_pair) -> dict[nn.Module, Tensor]:
+    """The representation matrix `R [i, n t]` of every Linear and Conv2d, one sample at a time."""
+    rows: dict[nn.Module, list[Tensor]] = {}
+    for k in range(n):
+        for layer, calls in listened(model, ask, one_sample(batch, k))[1].items():
+            rows.setdefault(layer, []).extend(a for a, _ in calls)
+    return {layer: torch.cat(found).T for layer, found in rows.items()}
+
+
+def gpm_directions(M: Tensor, R: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Eq. 8 and 9: the new directions `[i, k]` and their singular values, k the smallest that satisfies the criterion."""
+    R_hat = R - M @ M.T @ R
+    U, S, _ = np.linalg.svd(R_hat.numpy(), full_matrices=False)
+    total = float((R**2).sum())
+    held, k = total - float((R_hat**2).sum()), 0
+    while held < epsilon * total * (1 - 1e-9):
+        held += S[k] ** 2
+        k += 1
+    return torch.as_tensor(U[:, :k]), torch.as_tensor(S[:k])
+
+
+def sgp_importance(values: Tensor, alpha: float) -> Tensor:
+    """Eq. 6: `(alpha + 1) s / (alpha s + max s)`."""
+    return (alpha + 1) * values / (alpha * values + values.max())
+
+
+def scaled_projection(g: Tensor, M: Tensor, importance: Tensor) -> Tensor:
+    """Eq. 5: `g - g M Lambda M^T` of a layer's gradient `[o, i]`; GPM's eq. 7 where Lambda is the identity."""
+    return g - g @ M @ torch.diag(importance) @ M.T

@@ -29,6 +29,10 @@ SETTINGS = {
     "er": {"lr": 0.05, "capacity": 11, "replay_samples": 4},
     "gem": {"lr": 0.05, "samples_per_task": 7, "momentum": 0.5},
     "a-gem": {"lr": 0.05, "samples_per_task": 7, "replay_samples": 4},
+    "online-ewc": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20},
+    "fopng-k": {"lr": 0.05, "strength": 0.1, "fisher_samples": 20, "rank": 6},
+    "gpm": {"lr": 0.05, "threshold": 0.7, "threshold_growth": 0.05, "input_samples": 20},
+    "sgp": {"lr": 0.05, "threshold": 0.7, "input_samples": 20},
     "joint": {"lr": 0.05},
 }
 

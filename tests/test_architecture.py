@@ -17,7 +17,10 @@ ROOT = Path(fopng.__file__).parent
 LAYERS = {
     "words": ["types", "parameters", "draws", "atomic", "locks", "state", "randomness", "kernels"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
-    "operators": ["basis", "memory", "metric", "fisher", "projection", "sampling", "samples", "cone"],
+    "operators": [
+        *["basis", "memory", "metric", "compression", "fisher", "moments", "subspace", "kronecker", "projection"],
+        *["sampling", "samples", "cone"],
+    ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],

@@ -95,6 +95,14 @@ def test_replicas_that_torch_cannot_map_name_the_model(name):
         dense(zoo.Case(case.model, batch, case.ask), parameters=parameters)
 
 
+@pytest.mark.parametrize("name", [*zoo.MODELS, *zoo.UNMAPPED])
+def test_a_model_keeps_its_own_parameters(name):
+    case = (zoo.MODELS | zoo.UNMAPPED)[name]()
+    before = [*map(id, case.model.parameters()), *map(id, case.model.buffers())]
+    dense(case)
+    assert [*map(id, case.model.parameters()), *map(id, case.model.buffers())] == before
+
+
 # What a model may be like
 
 

@@ -22,6 +22,7 @@ SUMMARY_COLUMNS = (
     "forward_transfer",
     "learning_accuracy",
     "removed_fraction",
+    "compression_error",
     "seconds",
     "peak_memory_bytes",
 )

@@ -44,9 +44,9 @@ def diagonal_fisher(
     total: Tensor | None = None
     count = 0
     axis = 0 if parameters is None else parameters.dim() - 1
-    for chunk in _chunks(source, batches, samples, generator, parameters, memory_limit):
+    for chunk in chunks(source, batches, samples, generator, parameters, memory_limit):
         for gradients in source.gradients(chunk, labels, parameters=parameters, generator=generator):
-            total = _flat_zeros(source, parameters) if total is None else total
+            total = flat_zeros(source, parameters) if total is None else total
             gradients.add_squares(total)
         count += sample_count(chunk, axis)
     return _mean(source, total, count)
@@ -71,9 +71,9 @@ def output_sensitivity(
     """
     total: Tensor | None = None
     count = 0
-    for chunk in _chunks(source, batches, samples, generator, None, memory_limit):
+    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
         for gradients in source.gradients(chunk, "squared-norm"):
-            total = _flat_zeros(source, None) if total is None else total
+            total = flat_zeros(source, None) if total is None else total
             gradients.add_absolute(total)
         count += sample_count(chunk)
     return _mean(source, total, count)
@@ -99,7 +99,7 @@ def full_fisher(
         )
     total: Tensor | None = None
     count = 0
-    for chunk in _chunks(source, batches, samples, generator, parameters, memory_limit):
+    for chunk in chunks(source, batches, samples, generator, parameters, memory_limit):
         for gradients in source.gradients(chunk, labels, parameters=parameters, generator=generator):
             rows = gradients.dense()
             outer = rows.mT @ rows
@@ -138,7 +138,7 @@ def stored_gradients(
     """
     blocks = [
         gradients
-        for chunk in _chunks(source, batches, count, generator, parameters, MEMORY_LIMIT)
+        for chunk in chunks(source, batches, count, generator, parameters, MEMORY_LIMIT)
         for gradients in source.gradients(chunk, score, parameters=parameters)
     ]
     if not blocks:
@@ -184,13 +184,13 @@ def check_rewindable(batches: Iterable[Batch]) -> None:
         )
 
 
-def _chunks(
+def chunks(
     source: GradientSource,
     batches: Iterable[Batch],
     samples: int | None,
     generator: torch.Generator | None,
     parameters: Tensor | None,
-    memory_limit: int,
+    memory_limit: int = MEMORY_LIMIT,
 ) -> Iterator[Batch]:
     """The samples to use, in batches as large as the memory allows."""
     axis = 0 if parameters is None else parameters.dim() - 1
@@ -203,7 +203,8 @@ def _chunks(
     yield from regroup(chain([first], walk), size, axis)
 
 
-def _flat_zeros(source: GradientSource, parameters: Tensor | None) -> Tensor:
+def flat_zeros(source: GradientSource, parameters: Tensor | None) -> Tensor:
+    """Zeros for every parameter, `[..., p]`, in the precision that gradients are kept in."""
     like = next(p for p in source.model.parameters() if p.requires_grad) if parameters is None else parameters
     dtype = torch.float32 if like.dtype in (torch.half, torch.bfloat16) else like.dtype
     lead = () if parameters is None else parameters.shape[:-1]

@@ -5,7 +5,7 @@ outputs. A likelihood gives `s` in closed form: `[..., n, *outputs]`, the shape 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeAlias, final, get_args
@@ -21,6 +21,9 @@ Score: TypeAlias = Literal["ground-truth", "average", "log-likelihood"]
 
 Norm: TypeAlias = Literal["squared-norm"]
 """The squared length of the outputs, whose gradients say how sensitive the answers are."""
+
+Signals: TypeAlias = Literal["normal", "observed", "sampled", "expected"]
+"""What is sent back from the outputs for second moments: noise of variance one, or the score of labels as for a Fisher."""
 
 Generators: TypeAlias = torch.Generator | Sequence[torch.Generator] | None
 """What draws: torch's own generator, another one, or one for each replica."""
@@ -205,7 +208,7 @@ class Gaussian(Likelihood):
 
 def signals(
     likelihood: Likelihood,
-    kind: Labels | Score | Norm,
+    kind: Labels | Score | Norm | Signals,
     outputs: Tensor,
     targets: Tensor | None,
     *,
@@ -216,13 +219,13 @@ def signals(
 
     Args:
         likelihood: what the outputs mean.
-        kind: a `Score`, the `Norm` or the `Labels` of a Fisher; only "expected" yields more than one.
+        kind: a `Score`, the `Norm`, the `Labels` of a Fisher, or "normal" noise; only "expected" yields more than one.
         outputs: `[..., n, *outputs]`.
-        targets: the data's labels; "sampled", "expected", "average" and "squared-norm" do without.
+        targets: the data's labels; "sampled", "expected", "average", "squared-norm" and "normal" do without.
         axes: how many leading axes number replicas and samples.
-        generator: draws the labels of "sampled"; one for all, or one for each replica.
+        generator: draws the labels of "sampled" and the noise of "normal"; one for all, or one for each replica.
     """
-    known = [*get_args(Labels), *get_args(Score), *get_args(Norm)]
+    known = list(dict.fromkeys((*get_args(Labels), *get_args(Score), *get_args(Norm), *get_args(Signals))))
     if kind not in known:
         raise ValueError(f"Expected one of {known}, got {kind!r}.")
     outputs = outputs.detach()
@@ -234,8 +237,10 @@ def signals(
         yield likelihood.average(outputs, axes) * counted
     elif kind == "squared-norm":
         yield 2 * outputs * counted
+    elif kind == "normal":
+        yield _drawn(_noise, outputs, generator) * counted
     elif kind == "sampled":
-        yield likelihood.observed(outputs, _sampled(likelihood, outputs, generator)) * counted
+        yield likelihood.observed(outputs, _drawn(likelihood.sample, outputs, generator)) * counted
     elif targets is None:
         raise ValueError(f"Expected targets for {kind!r}, got None. Return them from predict, or use 'sampled' labels.")
     elif kind == "ground-truth":
@@ -244,12 +249,21 @@ def signals(
         yield likelihood.observed(outputs, targets)
 
 
-def _sampled(likelihood: Likelihood, outputs: Tensor, generator: Generators) -> Tensor:
+def _drawn(draw: Callable[[Tensor, torch.Generator | None], Tensor], outputs: Tensor, generator: Generators) -> Tensor:
+    """Draw for all outputs at once, or for each replica with a generator of its own."""
     if generator is None or isinstance(generator, torch.Generator):
-        return likelihood.sample(outputs, generator)
+        return draw(outputs, generator)
     near = _near(outputs, generator[0])
-    drawn = [likelihood.sample(own, each) for own, each in zip(near, generator, strict=True)]
+    drawn = [draw(own, each) for own, each in zip(near, generator, strict=True)]
     return torch.stack(drawn).to(outputs.device)
+
+
+def _noise(outputs: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard normal numbers: by their quantiles, which do not depend on how the samples were cut into batches."""
+    near = _near(outputs, generator)
+    u = torch.rand(outputs.shape, dtype=torch.float64, device=near.device, generator=generator)
+    noise: Tensor = torch.special.ndtri(u.clamp(min=2.0**-53))
+    return noise.to(outputs)
 
 
 def _check_shape(outputs: Tensor, targets: Tensor | None) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fopng.basis import Basis, MixedBasis, ScaledBasis
-from fopng.factors import DenseGradients, LayerGradients, SampleGradients, layer_gradients
+from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
 from fopng.types import NotFinite
 
@@ -60,6 +60,10 @@ class GradientMemory(Basis):
         layout: the flat order of the parameters.
         capacity: the most directions kept; beyond it every task's share is thinned evenly, with a warning. None: no limit.
 
+    Attributes:
+        shares: how many directions each task has; of a memory that was compressed, the first share is what all tasks before have.
+        error: the share of the squared length of all directions ever stored that was lost in compression, `[...]`; None before.
+
     >>> memory = GradientMemory(ParamLayout({"weight": torch.Size([3])}))
     >>> memory.count, memory.nbytes
     (0, 0)
@@ -71,6 +75,7 @@ class GradientMemory(Basis):
         self.layout, self.capacity = layout, capacity
         self.shares: list[int] = []
         self.dropped = 0
+        self.error: Tensor | None = None
         self._layers: dict[Names, list[_Segment]] = {}
         self._parts: list[_Layer] = []
         self._apart, self._covers = True, False
@@ -96,6 +101,23 @@ class GradientMemory(Basis):
     def layers(self) -> tuple[Names, ...]:
         """The layers that hold gradients, each by the names of its parameters."""
         return tuple(self._layers)
+
+    @property
+    def latest(self) -> frozenset[str]:
+        """The parameters that the gradients stored last reach."""
+        last = [names for names, layer in self._layers.items() if layer[-1].rows.stop == self.count]
+        return frozenset(name for names in last for name in names)
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """How many rank-one terms make a gradient, for the weights whose gradients are all factored."""
+        found: dict[str, int] = {}
+        for names, layer in self._layers.items():
+            for name in names:
+                factored = [s.gradients.positions for s in layer if isinstance(s.gradients, LinearGradients)]
+                whole = len(factored) == len(layer) and name == names[0] and found.get(name, 1) > 0
+                found[name] = max(*factored, found.get(name, 0)) if whole else 0
+        return found
 
     @property
     def like(self) -> Tensor:
@@ -315,6 +337,7 @@ class GradientMemory(Basis):
     def state_dict(self) -> dict[str, Tensor]:
         """All that is held, as plain tensors: `shares`, `dropped`, and `[layer, row, name]` for each factor and weight."""
         state = {"shares": torch.tensor(self.shares, dtype=torch.int64), "dropped": torch.tensor(self.dropped)}
+        state |= {} if self.error is None else {"error": self.error}
         for names, segments in self._layers.items():
             for segment in segments:
                 held = segment.gradients.tensors() | ({} if segment.weight is None else {"weight": segment.weight})
@@ -325,13 +348,14 @@ class GradientMemory(Basis):
         """Take over what `state_dict` gave."""
         found: dict[tuple[Names, int], dict[str, Tensor]] = {}
         for key, tensor in state.items():
-            if key not in ("shares", "dropped"):
+            if key not in ("shares", "dropped", "error"):
                 names, start, name = json.loads(key)
                 found.setdefault((tuple(names), start), {})[name] = tensor
         unknown = {name for names, _ in found for name in names if name not in self.layout.shapes}
         if unknown:
             raise ValueError(f"Expected gradients of the model's parameters, got some of {sorted(unknown)}.")
         self.shares, self.dropped = state["shares"].tolist(), int(state["dropped"])
+        self.error = state.get("error")
         layers: dict[Names, list[_Segment]] = {}
         for (names, start), tensors in sorted(found.items(), key=lambda item: item[0][1]):
             span = self.layout.span(names)

@@ -1,20 +1,23 @@
 """Per-sample gradients of any model: how a model, a batch and a score give them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from fopng.asking import Asked, Recording, first_replica
-from fopng.factors import SampleGradients
-from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Norm, Score, signals
+from fopng.factors import LayerGradients, SampleGradients
+from fopng.likelihood import Categorical, Generators, Labels, Likelihood, Norm, Score, Signals, signals
 from fopng.parameters import ParamLayout
 from fopng.proof import TRIAL, ProvenSites
-from fopng.pulling import pull
-from fopng.taps import undisturbed
+from fopng.pulling import Names, factored_sites, pull, pull_factors
+from fopng.taps import layer_inputs, undisturbed
 from fopng.types import Batch, Predict, map_tensors, predict_pairs, sample_count, take
 
-__all__ = ["GradientSource", "SampleGradients"]
+__all__ = ["GradientSource", "SampleGradients", "See"]
+
+See = Callable[[int, Names, LayerGradients], None]
+"""Is shown the gradients of one layer: the number of the signal, the layer, its gradients."""
 
 
 class GradientSource:
@@ -98,6 +101,47 @@ class GradientSource:
             ones = torch.ones_like(outputs)
             found = torch.autograd.grad(outputs, list(values.values()), ones, allow_unused=True)
         return [name for name, gradient in zip(values, found, strict=True) if gradient is not None]
+
+    def show_factors(
+        self,
+        batch: Batch,
+        kind: Labels | Signals,
+        see: See,
+        *,
+        parameters: Tensor | None = None,
+        generator: Generators = None,
+    ) -> None:
+        """Show the gradients of every sample, layer by layer: those of Linear and Conv layers as both factors, however large.
+
+        Args:
+            batch: the samples, `[*lead, n, ...]`.
+            kind: what is sent back from the outputs.
+            see: called for every layer, once for each signal that is sent back; what it does not keep is let go.
+            parameters: `[*lead, p]` instead of the model's own, for replicas.
+            generator: draws labels and noise; one for all, or one for each replica.
+        """
+        with undisturbed(self.model):
+            recording = self._proven_recording(batch, parameters)
+        outputs, targets, axes = recording.outputs, recording.targets, recording.lead + 1
+        backs = signals(self.likelihood, kind, outputs, targets, axes=axes, generator=generator)
+        for number, back in enumerate(backs):
+            with undisturbed(self.model):
+                for names, layer in pull_factors(self._asked, self.layout, self._proof.sites, recording, back):
+                    see(number, names, layer)
+
+    def inputs(self, batch: Batch, *, parameters: Tensor | None = None) -> Iterator[tuple[Names, Tensor, bool]]:
+        """Yield what every Linear and Conv layer was given: its parameters, `a [*lead, n, t, i]`, whether it has a bias.
+
+        Args:
+            batch: the samples, `[*lead, n, ...]`; a layer that they do not reach is left out.
+            parameters: `[*lead, p]` instead of the model's own, for replicas.
+        """
+        with undisturbed(self.model):
+            recording = self._proven_recording(batch, parameters)
+        for names, site in factored_sites(self.layout, self._proof.sites).items():
+            calls = [call for call in recording.calls if call.site is site]
+            if calls:
+                yield names, layer_inputs(calls, recording.lead, recording.count), "bias" in site.own
 
     def bytes_per_sample(self, batch: Batch, parameters: Tensor | None = None) -> int:
         """How much memory the gradients of one more sample take, measured on a few."""

@@ -2,7 +2,7 @@
 
 import warnings
 from functools import cached_property
-from typing import Literal, TypeAlias, final
+from typing import Literal, Protocol, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,14 @@ Form: TypeAlias = Literal["printed", "orthogonal"]
 
 class IllConditioned(UserWarning):
     """A Gram matrix could not be inverted as it is; its pseudo-inverse was used."""
+
+
+class Remover(Protocol):
+    """What takes something away from a gradient before the step."""
+
+    def removed(self, g: Tensor) -> Tensor:
+        """What is taken away: `[..., p] -> [..., p]`."""
+        ...
 
 
 @final

@@ -1,7 +1,7 @@
 """Pulling a signal back from a model's outputs to its layers, and turning what arrives into per-sample gradients."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,8 +10,11 @@ from torch.utils.checkpoint import CheckpointError
 from fopng.asking import Asked, Recording
 from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients
 from fopng.parameters import ParamLayout
-from fopng.rules import LinearRule, Unsupported
-from fopng.taps import Call, Site, automatic_gradients, linear_factors, rule_gradients
+from fopng.rules import FactoredRule, LinearRule, Unsupported
+from fopng.taps import Call, Site, automatic_gradients, layer_inputs, layer_signals, rule_gradients
+
+Names = tuple[str, ...]
+"""Neighbouring parameters of one layer."""
 
 Arrival = tuple[Call, list[Tensor]]
 """A call, and the score's derivative at each of its outputs."""
@@ -41,15 +44,60 @@ def pull(
         recording: of a forward pass.
         back: the score's derivative at the outputs.
     """
+    layers = _collect(asked, layout, sites, recording, _arrivals(recording, back))
+    if not layers:
+        name, value = next(iter(recording.values.items()))
+        nothing = value.new_zeros(*value.shape[: recording.lead], recording.count, layout.shapes[name].numel())
+        layers[(name,)] = DenseGradients(nothing)
+    return SampleGradients(layout, layers, recording.count)
+
+
+def pull_factors(
+    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, back: Tensor
+) -> Iterator[tuple[Names, LayerGradients]]:
+    """As `pull`, layer by layer, with the two factors of every layer that has some, however large.
+
+    Args: as those of `pull`.
+    """
     arrivals = _arrivals(recording, back)
+    apart = factored_sites(layout, sites)
+    for names, site in apart.items():
+        if id(site) in arrivals:
+            yield names, _factors(site, arrivals[id(site)], recording)
+    taken = {id(site) for site in apart.values()}
+    rest = [site for site in sites if id(site) not in taken]
+    yield from _collect(asked, layout, rest, recording, arrivals).items()
+
+
+def factored_sites(layout: ParamLayout, sites: Sequence[Site]) -> dict[Names, Site]:
+    """The sites whose gradients are `sum_t d_t a_t^T`, by the names of their parameters: weight, then bias if there is one."""
     owners = Counter(name for site in sites for name in site.own.values())
-    layers: dict[tuple[str, ...], LayerGradients] = {}
+    return {
+        tuple(site.own.values()): site
+        for site in sites
+        if isinstance(site.rule, FactoredRule)
+        and site.rule.splits(site.module)
+        and next(iter(site.own)) == "weight"
+        and layout.runs(site.own.values()) == [tuple(site.own.values())]
+        and all(owners[name] == 1 for name in site.own.values())
+    }
+
+
+def _collect(
+    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, arrivals: dict[int, list[Arrival]]
+) -> dict[Names, LayerGradients]:
+    """Gradients of every site that something arrived at."""
+    owners = Counter(name for site in sites for name in site.own.values())
+    whole = factored_sites(layout, sites)
+    layers: dict[Names, LayerGradients] = {}
     for site in sites:
         if id(site) not in arrivals:
             continue
         tied = any(owners[name] > 1 for name in site.own.values())
         try:
-            factored = None if tied else _factored(site, layout, arrivals[id(site)], recording)
+            factored = (
+                _smaller(site, arrivals[id(site)], recording) if whole.get(tuple(site.own.values())) is site else None
+            )
             if factored is not None:
                 layers[tuple(site.own.values())] = factored
             else:
@@ -57,11 +105,7 @@ def pull(
                 _add_dense(layers, layout.runs(found) if not tied else [(name,) for name in found], found)
         except Unsupported as failure:
             raise SiteUnsupported(site) from failure
-    if not layers:
-        name, value = next(iter(recording.values.items()))
-        nothing = value.new_zeros(*value.shape[: recording.lead], recording.count, layout.shapes[name].numel())
-        layers[(name,)] = DenseGradients(nothing)
-    return SampleGradients(layout, layers, recording.count)
+    return layers
 
 
 def _arrivals(recording: Recording, back: Tensor) -> dict[int, list[Arrival]]:
@@ -85,14 +129,21 @@ def _arrivals(recording: Recording, back: Tensor) -> dict[int, list[Arrival]]:
     return arrivals
 
 
-def _factored(site: Site, layout: ParamLayout, arrivals: list[Arrival], recording: Recording) -> LinearGradients | None:
-    """The factors of a `Linear`, where they are smaller than its gradient."""
-    names = tuple(site.own.values())
-    if not isinstance(site.rule, LinearRule) or next(iter(site.own)) != "weight" or layout.runs(names) != [names]:
+def _factors(site: Site, arrivals: list[Arrival], recording: Recording) -> LinearGradients:
+    """The two factors of a site."""
+    lead, n = recording.lead, recording.count
+    a = layer_inputs([call for call, _ in arrivals], lead, n)
+    d = layer_signals([(call, arrived[0]) for call, arrived in arrivals], lead, n)
+    return LinearGradients(a, d, bias="bias" in site.own)
+
+
+def _smaller(site: Site, arrivals: list[Arrival], recording: Recording) -> LinearGradients | None:
+    """The factors of a `Linear`, where they are smaller than its gradient; those of a convolution never are."""
+    if not isinstance(site.rule, LinearRule):
         return None
-    a, d = linear_factors([(call, arrived[0]) for call, arrived in arrivals], recording.lead, recording.count)
-    smaller = a.shape[-2] * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1]
-    return LinearGradients(a, d, bias="bias" in site.own) if smaller else None
+    found = _factors(site, arrivals, recording)
+    a, d = found.a, found.d
+    return found if a.shape[-2] * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1] else None
 
 
 def _written_out(asked: Asked, site: Site, arrivals: list[Arrival], recording: Recording) -> dict[str, Tensor]:
@@ -112,9 +163,7 @@ def _written_out(asked: Asked, site: Site, arrivals: list[Arrival], recording: R
     return total
 
 
-def _add_dense(
-    layers: dict[tuple[str, ...], LayerGradients], runs: list[tuple[str, ...]], found: dict[str, Tensor]
-) -> None:
+def _add_dense(layers: dict[Names, LayerGradients], runs: list[Names], found: dict[str, Tensor]) -> None:
     for names in runs:
         g = torch.cat([found[name] for name in names], -1) if len(names) > 1 else found[names[0]]
         other = layers.get(names)

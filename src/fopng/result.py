@@ -36,6 +36,8 @@ class RunResult:
     """On each task just before it was learnt, for forward transfer."""
     removed_fraction_by_task: Row = ()
     """The mean fraction of the gradient that the projection took away while each task was learnt; None without one."""
+    compression_error_by_task: Row = ()
+    """The share of the stored directions that compression had lost when each task ended; None where none was needed."""
     seconds_by_phase: Mapping[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     environment: Mapping[str, Value] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class RunResult:
         for name in ("accuracy", "validation_accuracy"):
             rows = getattr(self, name)
             object.__setattr__(self, name, None if rows is None else tuple(_row(name, row) for row in rows))
-        for name in ("initial_accuracy", "accuracy_before", "removed_fraction_by_task"):
+        for name in ("initial_accuracy", "accuracy_before", "removed_fraction_by_task", "compression_error_by_task"):
             row = getattr(self, name)
             object.__setattr__(self, name, None if row is None else _row(name, row))
         _row("seconds_by_phase", list(self.seconds_by_phase.values()))
@@ -77,6 +79,11 @@ class RunResult:
         return scores.Estimate.of(measured).mean if (measured := _measured(self.removed_fraction_by_task)) else None
 
     @property
+    def compression_error(self) -> float | None:
+        """The share of the stored directions that compression had lost in the end; None where none was needed."""
+        return measured[-1] if (measured := _measured(self.compression_error_by_task)) else None
+
+    @property
     def seconds(self) -> float:
         """All phases together."""
         return math.fsum(self.seconds_by_phase.values())
@@ -95,9 +102,10 @@ class RunResult:
             "forward_transfer": scores.forward_transfer(self.accuracy_before, self.initial_accuracy),
             "learning_accuracy": scores.learning_accuracy(self.accuracy),
             "removed_fraction": self.removed_fraction,
+            "compression_error": self.compression_error,
             "seconds": self.seconds,
             "config": config,
-            **{name: plain(getattr(self, name)) for name in STORED if name != "status"},
+            **{name: plain(getattr(self, name)) for name in (*STORED, *_LATER) if name != "status"},
         }
         return {name: _without_nan(value) for name, value in members.items()}
 
@@ -110,7 +118,7 @@ class RunResult:
         config = members["config"]
         if not isinstance(config, Mapping):
             raise TypeError(f"Expected a mapping for config, got {config!r}. Run it again.")
-        stored = {name: members[name] for name in STORED}
+        stored = {name: members[name] for name in (*STORED, *_LATER) if name in members}
         return cls(config=RunConfig.from_dict(config), **stored)  # type: ignore[arg-type]  # checked in __post_init__
 
 
@@ -126,6 +134,9 @@ STORED = (
     "status",
 )
 """The members that are measured; everything else in `as_dict` follows from them and from the configuration."""
+
+_LATER = ("compression_error_by_task",)
+"""Members that results of earlier versions do not have."""
 
 
 def read_result(path: Path) -> RunResult:

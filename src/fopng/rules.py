@@ -37,12 +37,34 @@ class Rule(ABC):
         return 0
 
 
-@final
-class LinearRule(Rule):
-    """`W x + b`: the gradient is `sum_t d_t a_t^T`."""
+class FactoredRule(Rule):
+    """Layers that are a product at every position: the gradient of the weight is `sum_t d_t a_t^T`, of the bias `sum_t d_t`."""
 
     def record(self, module: nn.Module, inputs: Tensor) -> Tensor:
         return inputs
+
+    def splits(self, module: nn.Module) -> bool:
+        """Whether one pair of factors makes up the whole weight."""
+        return True
+
+    @abstractmethod
+    def inputs(self, module: nn.Module, record: Tensor) -> Tensor:
+        """What the weight was multiplied with at each position, `a [n, t, i]`."""
+
+    @abstractmethod
+    def signals(self, module: nn.Module, signal: Tensor) -> Tensor:
+        """What came back to each position, `d [n, t, o]`."""
+
+
+@final
+class LinearRule(FactoredRule):
+    """`W x + b`: the positions are those of a sequence."""
+
+    def inputs(self, module: nn.Module, record: Tensor) -> Tensor:
+        return positions(record)
+
+    def signals(self, module: nn.Module, signal: Tensor) -> Tensor:
+        return positions(signal)
 
     def gradients(self, module: nn.Module, record: Tensor, signal: Tensor) -> dict[str, Tensor]:
         a, d = positions(record), positions(signal)
@@ -55,11 +77,20 @@ def positions(tensor: Tensor) -> Tensor:
 
 
 @final
-class ConvRule(Rule):
+class ConvRule(FactoredRule):
     """Convolutions in one to three dimensions: the sum over places of signal times patch."""
 
-    def record(self, module: nn.Module, inputs: Tensor) -> Tensor:
-        return inputs
+    def splits(self, module: nn.Module) -> bool:
+        assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        return module.groups == 1
+
+    def inputs(self, module: nn.Module, record: Tensor) -> Tensor:
+        assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        patches = _patches(module, record)
+        return patches.reshape(patches.shape[0], -1, patches.shape[-1]).mT
+
+    def signals(self, module: nn.Module, signal: Tensor) -> Tensor:
+        return signal.flatten(2).mT
 
     def gradients(self, module: nn.Module, record: Tensor, signal: Tensor) -> dict[str, Tensor]:
         assert isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))

@@ -4,7 +4,7 @@ The derivative of a score with respect to those zeros is the signal that comes b
 for a whole batch, no hooks on the backward pass, nothing left on the model, and it runs under `torch.func.vmap`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fopng.rules import Question, Rule, Unsupported, by_automatic, by_loop
+from fopng.rules import FactoredRule, Question, Rule, Unsupported, by_automatic, by_loop
 from fopng.types import map_tensors, tensors_of
 
 FOLDED = -1
@@ -166,18 +166,42 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.half, torch.bfloat16) else tensor
 
 
-def linear_factors(calls: Sequence[tuple[Call, Tensor]], lead: int, n: int) -> tuple[Tensor, Tensor]:
-    """Factors `a [*lead, n, t, i]` and `d [*lead, n, t, o]` of a `Linear`, over all its calls: a second call is more positions."""
-    factors: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for call, signal in calls:
-        axis_a, axis_d = call.site.axes[axes_key(call, lead)]
-        for kept, tensor, axis in zip(factors, (call.records[0], signal), (axis_a, axis_d), strict=True):
-            if axis is None:
-                raise Unsupported
-            rows = _wide(_samples_first(tensor, axis, lead, n))
-            kept.append(rows.reshape(*rows.shape[: lead + 1], -1, rows.shape[-1]))
-    a, d = factors
-    return (torch.cat(a, -2), torch.cat(d, -2)) if len(a) > 1 else (a[0], d[0])
+def layer_inputs(calls: Sequence[Call], lead: int, n: int) -> Tensor:
+    """What a layer with a `FactoredRule` was given, `a [*lead, n, t, i]`, over all its calls: a second call is more positions."""
+    rule = _factored_rule(calls[0])
+    return _positions(
+        [(call, call.records[0], call.site.axes[axes_key(call, lead)][0]) for call in calls], rule.inputs, lead, n
+    )
+
+
+def layer_signals(calls: Sequence[tuple[Call, Tensor]], lead: int, n: int) -> Tensor:
+    """What came back to such a layer's output, `d [*lead, n, t, o]`, over all its calls."""
+    rule = _factored_rule(calls[0][0])
+    return _positions(
+        [(call, signal, call.site.axes[axes_key(call, lead)][1]) for call, signal in calls], rule.signals, lead, n
+    )
+
+
+def _factored_rule(call: Call) -> FactoredRule:
+    assert isinstance(call.site.rule, FactoredRule)
+    return call.site.rule
+
+
+def _positions(
+    parts: Sequence[tuple[Call, Tensor, int | None]],
+    factor: Callable[[nn.Module, Tensor], Tensor],
+    lead: int,
+    n: int,
+) -> Tensor:
+    """One factor of each call, `[*lead, n, t, k]`, joined along the positions."""
+    found = []
+    for call, tensor, axis in parts:
+        if axis is None:
+            raise Unsupported
+        first = _wide(_samples_first(tensor, axis, lead, n))
+        rows = factor(call.site.module, first.flatten(0, lead + 1 if axis == FOLDED else lead))
+        found.append(rows.reshape(*first.shape[: lead + 1], -1, rows.shape[-1]))
+    return torch.cat(found, -2) if len(found) > 1 else found[0]
 
 
 def rule_gradients(call: Call, signal: Tensor, lead: int, n: int) -> dict[str, Tensor]:
@@ -255,6 +279,7 @@ def automatic_gradients(
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Let a model be asked without a trace: dropout off, modes and random states put back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
+    held = [(module, dict(module._parameters), dict(module._buffers)) for module, _ in modes]
     recurrent = [
         (module, list(module._flat_weights), list(module._flat_weight_refs))
         for module, _ in modes
@@ -280,6 +305,10 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
             for module, training in modes:
                 module.training = training
+            for module, parameters, buffers in held:
+                # functional_call forgets to put a module's own back where it stands under two parents
+                module._parameters.update(parameters)
+                module._buffers.update(buffers)
             for module, weights, references in recurrent:
                 # functional_call leaves the tensors that it was given behind, from which no gradient comes back
                 module._flat_weights, module._flat_weight_refs = weights, references

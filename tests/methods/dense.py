@@ -17,18 +17,27 @@ from oracle import (
     ewc_penalty,
     exact_fisher,
     flat_parameters,
+    gpm_directions,
     ground_truth_logit,
+    inputs_of,
+    layerwise_fisher,
     log_likelihood,
+    moments,
     orthogonal_projection,
     prefisher_projection,
     sample_gradients,
+    scaled_projection,
+    sgp_importance,
     trainable,
     trust_region,
     with_parameters,
 )
 
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
-EUCLIDEAN = ("SGD", "Adam", "EWC", "OGD")
+ELASTIC = ("EWC", "OnlineEWC")
+KRONECKER = ("KroneckerFOPNG",)
+INPUTS = ("GPM", "SGP")
+EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC, *KRONECKER, *INPUTS)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 
 
@@ -38,13 +47,21 @@ class Dense:
     def __init__(self, name: str, model: nn.Module, lr: float, ask, generator: torch.Generator, **settings) -> None:
         self.name, self.model, self.lr, self.ask, self.generator = name, model, lr, ask, generator
         self.damping, self.alpha, self.momentum, self.strength = 1e-3, 0.5, 0.0, 100.0
-        self.gram_damping = self.max_directions = self.fisher_samples = None
+        self.decay = 0.95 if name == "OnlineEWC" else 1.0
+        self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
-        self.gradients_per_task = 80
-        self.first_task = None if name in ("SGD", "Adam", "EWC") else 1e-2
+        self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
+        self.signals = "normal"
+        self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
+        self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
+        self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
+        self.fisher_samples = 2000 if name in KRONECKER else None
+        self.first_task = None if name in ("SGD", "Adam", *ELASTIC, *KRONECKER, *INPUTS) else 1e-2
         for setting, value in settings.items():
             setattr(self, {"fisher_weight": "alpha"}.get(setting, setting), value)
         self.first_task = None if self.first_task == "own" else self.first_task
+        self.layers: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # A and G of each layer, over all tasks
         self.blocks: list[Tensor] = []  # each task's own gradients, [p, k]
         self.weights: list[Tensor] = []  # each task's own Fisher, [p]
         self.f_old = self.f_new = self.anchor = None
@@ -77,17 +94,82 @@ class Dense:
             self.f_new = self.fisher(batch)
 
     def end_task(self, batch) -> None:
-        if self.name in ("EWC", "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
+        if self.name in (*ELASTIC, "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
             f = self.fisher(batch)
-            self.weights.append(f)
+            self.weights = [self.decay * old for old in self.weights] + [f]
             self.f_old = f if self.f_old is None else average_fisher(self.f_old, f, self.alpha)
         if self.name in PROJECTED:
             chosen = self.draw(batch, self.gradients_per_task)
             rows = sample_gradients(self.model, chosen, len(chosen[0]), SCORES[self.score], self.ask)
             self.blocks.append(rows.T)
-            self.thin()
+            self.thin() if self.when_full == "thin" else self.compress(batch)
+        if self.name in KRONECKER:
+            self.remember(batch)
+        if self.name in INPUTS:
+            self.look(batch)
         self.anchor = flat_parameters(self.model)
         self.done += 1
+
+    def remember(self, batch) -> None:
+        """Add this task's moments to those of the others."""
+        batch = self.draw(batch, self.fisher_samples)
+        outputs, y = self.ask(self.model, batch)
+        layers, squares = moments(self.model, batch, self.backs(outputs.detach(), y), self.ask)
+        inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
+        outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
+        for layer, (A, G) in layers.items():
+            before = self.layers.get(layer, (0, 0))
+            self.layers[layer] = before[0] + A, before[1] + G
+        self.weights.append(squares * outside)
+
+    def look(self, batch) -> None:
+        """Add the main directions of what each layer was given; whatever else the task used is frozen."""
+        chosen = self.draw(batch, self.input_samples)
+        self.draw(batch, 1)
+        outputs = self.ask(self.model, chosen)[0]
+        layers, _ = moments(self.model, chosen, [torch.ones_like(outputs)], self.ask)
+        found = inputs_of(self.model, chosen, len(chosen[0]), self.ask)
+        for layer in layers:
+            R = found[layer]
+            M, old = self.spaces.get(layer, (R[:, :0], R[0, :0]))
+            new, S = gpm_directions(M, R, min(1.0, self.threshold + self.threshold_growth * self.done))
+            importance = torch.ones(M.shape[1] + len(S), dtype=R.dtype)
+            if self.name == "SGP":
+                seen = torch.cat([(M.T @ R).norm(dim=1), S])
+                importance = (sgp_importance(seen, self.importance_scale) + torch.cat([old, 0 * S])).clamp(max=1)
+            self.spaces[layer] = torch.cat([M, new], 1), importance
+        covered = {id(p) for layer in self.spaces for p in layer.parameters()}
+        used = torch.autograd.grad(outputs.sum(), trainable(self.model), allow_unused=True)
+        pairs = zip(trainable(self.model), used, strict=True)
+        self.frozen |= torch.cat([torch.full((p.numel(),), g is not None and id(p) not in covered) for p, g in pairs])
+
+    def kept(self, g: Tensor, part: Tensor) -> Tensor:
+        """What is left of a gradient, layer by layer."""
+        whole = torch.zeros(len(part), dtype=g.dtype)
+        whole[part] = g
+        named = dict(zip(trainable(self.model), whole.split([p.numel() for p in trainable(self.model)]), strict=True))
+        for layer, (M, importance) in self.spaces.items():
+            owned = [p for p in (layer.weight, layer.bias) if p is not None]
+            blocks = [named[p].reshape(len(layer.weight), -1) for p in owned]
+            left = scaled_projection(torch.cat(blocks, 1), M, importance)
+            named |= {
+                p: own.flatten() for p, own in zip(owned, left.split([b.shape[1] for b in blocks], 1), strict=True)
+            }
+        return torch.where(self.frozen, 0.0, torch.cat(list(named.values())))[part]
+
+    def backs(self, outputs: Tensor, y: Tensor) -> list[Tensor]:
+        """What is sent back from the outputs."""
+        if self.signals == "normal":
+            u = torch.rand(outputs.shape, dtype=torch.float64, generator=self.generator)
+            return [2**0.5 * torch.erfinv(2 * u - 1)]
+        p = outputs.softmax(-1)
+        hot = torch.eye(outputs.shape[-1], dtype=outputs.dtype)
+        if self.signals == "expected":
+            return [p[:, [c]].sqrt() * (hot[c] - p) for c in range(len(hot))]
+        if self.signals == "sampled":
+            u = torch.rand(len(p), generator=self.generator)
+            y = torch.tensor([int((row.cumsum(0) < draw).sum()) for row, draw in zip(p.float(), u, strict=True)])
+        return [hot[y] - p]
 
     def thin(self) -> None:
         """Every task keeps the same share, evenly spaced; what does not divide goes to the first tasks."""
@@ -101,6 +183,37 @@ class Dense:
             ]
             self.blocks = [b[:, rows] for b, rows in zip(self.blocks, kept, strict=True)]
 
+    def compress(self, batch) -> None:
+        """The leading singular vectors of `F^-1/2 B` on the parameters that the task reaches; of a factored weight, one term."""
+        if sum(b.shape[1] for b in self.blocks) <= self.max_directions:
+            return
+        if self.name not in EUCLIDEAN and self.f_new is None:
+            self.f_new = self.fisher(batch)
+        sizes = [p.numel() for p in trainable(self.model)]
+        here = torch.cat([(g != 0).any().expand(len(g)) for g in self.blocks[-1].split(sizes)])
+        flat = self.name in ("OGD", "ONG")
+        half = torch.ones(int(here.sum())) if flat else (self.f_new[here] + self.damping).rsqrt()
+        B = self.basis()
+        seen = half[:, None] * B[here]
+        values, vectors = torch.linalg.eigh(seen.T @ seen)
+        order = values.argsort(descending=True)
+        shares = values[order].cumsum(0) / values.sum()
+        count = min(self.max_directions, int((shares < self.kept_energy - 1e-12).sum()) + 1)
+        C = torch.zeros(B.shape[1], self.max_directions, dtype=B.dtype)
+        C[:, :count] = vectors[:, order[:count]]
+        made = (torch.cat(self.blocks, 1) if self.name == "FOPNG" else B) @ C
+        for p, part in zip(trainable(self.model), made.split(sizes), strict=True):
+            if p.dim() == 2 and sum(p.shape) <= p.numel():
+                u, s, vt = torch.linalg.svd(part.T.reshape(-1, *p.shape), full_matrices=False)
+                part.copy_((u[..., :1] * s[:, None, :1] @ vt[:, :1]).flatten(1).T)
+        self.blocks, self.weights, self.mixed = [made], [torch.ones(len(made))], self.max_directions
+        N = half[:, None] * self.basis()[here]
+        left = (seen - N @ torch.linalg.pinv(N, rtol=1e-7) @ seen).square().sum(0)
+        k = self.mixed if self.lost[0] else 0
+        old = seen[:, :k].square().sum() / (1 - self.lost[1]) + seen[:, k:].square().sum()
+        kept = seen.square().sum() - left.sum()
+        self.lost = (float(kept), float(1 - kept / old))
+
     # A step
 
     @property
@@ -111,7 +224,10 @@ class Dense:
         if self.name == "FOPNG":
             return self.f_old[:, None] * torch.cat(self.blocks, 1)
         if self.name == "FOPNGPreFisher" and self.prefisher == "empirical":
-            return torch.cat([b @ b.T @ b / b.shape[1] for b in self.blocks], 1)
+            mixed = [self.mixed > 0, *[False] * len(self.blocks)]
+            return torch.cat(
+                [b if done else b @ b.T @ b / b.shape[1] for b, done in zip(self.blocks, mixed, strict=False)], 1
+            )
         if self.name == "FOPNGPreFisher":
             return torch.cat([f[:, None] * b for f, b in zip(self.weights, self.blocks, strict=True)], 1)
         return torch.cat(self.blocks, 1)
@@ -128,14 +244,27 @@ class Dense:
 
     def update(self, g: Tensor, part: Tensor) -> Tensor:
         eye = torch.eye(len(g), dtype=g.dtype)
-        if self.name in ("SGD", "EWC"):
+        if self.name in ("SGD", *ELASTIC):
             return self.lr * g
         if self.name == "OGD":
             return self.lr * self.project(g, eye, part)
+        if self.name in KRONECKER:
+            return self.lr * self.held_back(g, part)
+        if self.name in INPUTS:
+            return self.lr * self.kept(g, part)
         F = damped(torch.diag(self.f_new[part]), self.damping)
         if self.name == "FNG":
             return trust_region(F, g, self.lr)
         return trust_region(F, self.project(g, eye if self.name == "ONG" else F, part), self.lr)
+
+    def held_back(self, g: Tensor, part: Tensor) -> Tensor:
+        """`(I + s F_old)^-1 g`, with F_old written out."""
+        if not self.done:
+            return g
+        F = layerwise_fisher(self.model, self.layers, sum(self.weights))
+        whole = torch.zeros(len(part), dtype=g.dtype)
+        whole[part] = g
+        return torch.linalg.solve(damped(self.strength * F, 1.0), whole)[part]
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""
@@ -163,7 +292,7 @@ class Dense:
         if self.first_steps:
             v = self.first_task * g
         else:
-            if self.name == "EWC" and self.anchor is not None:
+            if self.name in ELASTIC and self.anchor is not None:
                 moving = theta.clone().requires_grad_()
                 penalty = ewc_penalty(moving, self.anchor, sum(self.weights), self.strength)
                 g = g + torch.autograd.grad(penalty, moving)[0][part]

@@ -12,8 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fopng
 from methods.worlds import (
+    ELASTIC,
     FISHER,
     FREE_RATES,
+    INPUTS,
+    KRONECKER,
     METHODS,
     PROJECTED,
     REHEARSING,
@@ -362,7 +365,7 @@ def test_with_all_stored_layers_frozen_it_is_the_method_without_memory(name):
     run(optimizer, world, range(1))
     world.model.trunk.requires_grad_(False)
     other = copied(world)
-    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", "EWC", "SI", "MAS") else name
+    plain = "FNG" if name in FISHER else "SGD" if name in ("OGD", "SI", "MAS", *ELASTIC, *KRONECKER, *INPUTS) else name
     alone = make(plain, other, first_task="own")
     found, expected = run(optimizer, world, range(1, 2)), run(alone, other, range(1, 2))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -437,6 +440,15 @@ def test_a_rate_that_is_bent_later_is_refused_and_nothing_moves(name):
 # Estimation leaves no trace
 
 
+def drawn(name: str, *, fisher_samples: int) -> dict[str, object]:
+    """Settings under which a method draws samples and labels, if it estimates anything."""
+    if name in INPUTS:
+        return {"input_samples": fisher_samples}
+    if name in KRONECKER:
+        return {"signals": "sampled", "fisher_samples": fisher_samples}
+    return {"labels": "sampled", "fisher_samples": fisher_samples} if name in (*FISHER, *ELASTIC) else {}
+
+
 class Augmented(TensorDataset):
     """Data that is disturbed at random, with each of the generators that people use."""
 
@@ -446,10 +458,9 @@ class Augmented(TensorDataset):
 
 
 @every_method
-@pytest.mark.parametrize("settings", [{}, {"labels": "sampled", "fisher_samples": 3}], ids=["plain", "drawn"])
+@pytest.mark.parametrize("settings", [{}, {"fisher_samples": 3}], ids=["plain", "drawn"])
 def test_estimation_leaves_no_trace(name, settings):
-    if settings and name not in (*FISHER, "EWC"):
-        settings = {}
+    settings = drawn(name, **settings) if settings else {}
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
     model[2].eval()
     loader = DataLoader(Augmented(torch.randn(9, 5), torch.randint(3, (9,))), batch_size=4, shuffle=True)
@@ -481,8 +492,11 @@ def test_estimation_leaves_no_trace(name, settings):
 @pytest.mark.parametrize("stop", [(0, 0), (1, 0), (1, 1), (2, 0)], ids=str)
 def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     """Stopped after a step of a task, in another process, from a file."""
-    settings = {"momentum": 0.5} | ({"labels": "sampled", "fisher_samples": 5} if name in (*FISHER, "EWC") else {})
-    world = build()
+    assert_goes_on(name, build(), stop, drawn(name, fisher_samples=5))
+
+
+def assert_goes_on(name, world, stop, settings):
+    settings = {"momentum": 0.5, **settings}
     optimizer = make(name, world, **settings)
     life = live(optimizer, world)
     while next(life) != stop:
@@ -503,6 +517,14 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(name, build, stop):
     assert torch.equal(flat(world.model), flat(other.model))
     assert_equal(snapshot(resumed), snapshot(optimizer))
     assert resumed.state_dict()["fopng"]["steps"] == optimizer.state_dict()["fopng"]["steps"]
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+@pytest.mark.parametrize("stop", [(1, 1), (2, 0)], ids=str)
+def test_a_compressed_memory_is_saved_and_goes_on_to_the_same_bits(name, stop):
+    """Stopped before the memory is compressed, with heads that the method has yet to hear of, and after."""
+    settings = {"when_full": "compress", "max_directions": 5, "kept_energy": 0.9}
+    assert_goes_on(name, multi_head(), stop, settings)
 
 
 @every_method

@@ -25,21 +25,39 @@ VARIANTS = {
         {"fisher_samples": 5, "labels": "sampled"},
     ],
     "memory": [{"score": "average"}, {"score": "log-likelihood"}, {"gradients_per_task": 50}],
+    "moments": [
+        {"signals": "observed", "strength": 3.0},
+        {"signals": "sampled", "fisher_samples": 5},
+        {"signals": "expected", "strength": 3.0},
+        {"fisher_samples": 5},
+    ],
     "common": [{}, {"momentum": 0.7}, {"first_task": "own"}],
 }
 ACCEPTS = {
     "SGD": ("common",),
     "Adam": ("common",),
     "EWC": ("common", "fisher"),
+    "OnlineEWC": ("common", "fisher"),
+    "GPM": ("common",),
+    "SGP": ("common",),
     "FNG": ("common", "fisher"),
     "OGD": ("common", "memory"),
     "ONG": ("common", "fisher", "memory"),
     "NaturalOGD": ("common", "fisher", "memory"),
-    "FOPNG": tuple(VARIANTS),
-    "FOPNGPreFisher": tuple(VARIANTS),
+    "FOPNG": ("projection", "fisher", "memory", "common"),
+    "FOPNGPreFisher": ("projection", "fisher", "memory", "common"),
+    "KroneckerFOPNG": ("common", "moments"),
 }
 OWN = {
     "EWC": [{"strength": 3.0}],
+    "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],
+    "GPM": [
+        {"threshold": 0.5},
+        {"threshold": 0.6, "threshold_growth": 0.1},
+        {"input_samples": 3},
+        {"input_samples": None},
+    ],
+    "SGP": [{"threshold": 0.7, "importance_scale": 0.0}, {"threshold_growth": 0.02, "importance_scale": 3.0}],
     "OGD": [{"gram_damping": 0.2}],
     "ONG": [{"gram_damping": 0.2}],
     "NaturalOGD": [{"gram_damping": 0.2}, {"damping": 0.1}],
@@ -73,7 +91,9 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
     assert (found - expected).norm() <= 1e-10 * expected.norm()
 
 
-def assert_follows(name: str, world: World, settings: dict, epochs: int = 2, without: Collection[int] = ()) -> None:
+def assert_follows(
+    name: str, world: World, settings: dict, epochs: int = 2, without: Collection[int] = ()
+) -> tuple[fopng.ContinualOptimizer, Dense]:
     """Walk the optimizer and its dense twin side by side, and see that both move; some parameters only in the first task."""
     twin, start = world.twin(), flat(world.model)
     optimizer = make(name, world, generator=torch.Generator().manual_seed(7), **settings)
@@ -96,6 +116,7 @@ def assert_follows(name: str, world: World, settings: dict, epochs: int = 2, wit
         optimizer.end_task(loader)
         dense.end_task(world.whole(task))
     assert (flat(world.model) - start).norm() > 1e-3
+    return optimizer, dense
 
 
 @pytest.mark.parametrize("heads", WORLDS)
@@ -112,6 +133,28 @@ THINNED = [*((name, {}) for name in PROJECTED), ("FOPNGPreFisher", {"prefisher":
 @pytest.mark.filterwarnings("ignore::fopng.MemoryFull")
 def test_a_thinned_memory_is_the_formula_on_what_is_left(name, settings, heads):
     assert_follows(name, WORLDS[heads](), {"max_directions": 5, **settings})
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+@pytest.mark.parametrize(
+    "limit", [{"max_directions": 5}, {"max_directions": 3}, {"max_directions": 6, "kept_energy": 0.8}]
+)
+@pytest.mark.parametrize(("name", "settings"), THINNED, ids=name_case)
+def test_a_compressed_memory_is_the_formula_on_the_leading_directions(name, settings, limit, heads):
+    """From the second task on, and with three directions from the first on, before the method has taken a step."""
+    optimizer, dense = assert_follows(name, WORLDS[heads](), {"when_full": "compress", **limit, **settings})
+    told = optimizer.diagnose()
+    assert told.directions == limit["max_directions"]
+    assert 1e-3 < told.compression_error < 1
+    torch.testing.assert_close(float(told.compression_error), dense.lost[1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_a_memory_that_is_not_full_is_not_compressed(name):
+    one, other = single_head(), single_head_twin()
+    optimizer = make(name, one, when_full="compress", max_directions=12)
+    assert torch.equal(run(optimizer, one), run(make(name, other), other))
+    assert optimizer.diagnose().compression_error == 0
 
 
 @pytest.mark.parametrize("without", [[1], [0, 3]], ids=["bias", "weight and bias"])
@@ -135,6 +178,14 @@ def test_models_of_every_kind(name, build):
 
 
 # Methods that are one another
+
+
+@pytest.mark.parametrize("heads", WORLDS)
+def test_online_ewc_without_decay_is_ewc(heads):
+    one = WORLDS[heads]()
+    other = one.twin()
+    found = run(make("OnlineEWC", one, decay=1.0, momentum=0.5), one)
+    assert torch.equal(found, run(make("EWC", other, momentum=0.5), other))
 
 
 def test_prefisher_with_one_old_task_is_fopng():

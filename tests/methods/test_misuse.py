@@ -5,12 +5,25 @@ import torch
 from torch import nn
 
 import fopng
-from methods.worlds import FISHER, METHODS, PROJECTED, flat, live, make, multi_head, run, single_head, tensors
+from methods.worlds import (
+    ELASTIC,
+    FISHER,
+    KRONECKER,
+    METHODS,
+    PROJECTED,
+    flat,
+    live,
+    make,
+    multi_head,
+    run,
+    single_head,
+    tensors,
+)
 
 # the heads here are chosen behind the batch's back
 pytestmark = pytest.mark.filterwarnings("ignore::fopng.HeadChanged")
 every_method = pytest.mark.parametrize("name", METHODS)
-estimating = pytest.mark.parametrize("name", [*PROJECTED, "EWC", "MAS", "ER", "GEM", "AGEM"])
+estimating = pytest.mark.parametrize("name", [*PROJECTED, *ELASTIC, *KRONECKER, "MAS", "ER", "GEM", "AGEM"])
 
 SETTINGS = {
     "lr": ("SGD", -0.1, "lr of at least 0, got -0.1"),
@@ -21,6 +34,15 @@ SETTINGS = {
     "betas, too few": ("Adam", (0.9,), r"betas, two numbers in \[0, 1\), got \(0.9,\)"),
     "epsilon": ("Adam", -1e-8, "epsilon of at least 0, got -1e-08"),
     "strength": ("EWC", -1.0, "strength of at least 0, got -1.0"),
+    "decay": ("OnlineEWC", 1.5, r"decay in \[0, 1\], got 1.5"),
+    "strength, Kronecker": ("KroneckerFOPNG", -1.0, "strength of at least 0, got -1.0"),
+    "signals": (
+        "KroneckerFOPNG",
+        "noise",
+        "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
+    ),
+    "rank": ("KroneckerFOPNG", 0, "rank of at least 1, or None for all, got 0"),
+    "fisher_samples, Kronecker": ("KroneckerFOPNG", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "labels": ("EWC", "true", "labels to be one of 'observed', 'sampled', 'expected', got 'true'"),
     "fisher_samples": ("EWC", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "fisher_samples in parts": ("FNG", 2.5, "fisher_samples of at least 1, or None for all, got 2.5"),
@@ -30,6 +52,14 @@ SETTINGS = {
     "gradients_per_task": ("OGD", 0, "gradients_per_task of at least 1, got 0"),
     "gradients_per_task in parts": ("OGD", 2.5, "gradients_per_task of at least 1, got 2.5"),
     "max_directions": ("ONG", 0, "max_directions of at least 1, or None, got 0"),
+    "when_full": ("OGD", "drop", "when_full to be one of 'thin', 'compress', got 'drop'"),
+    "kept_energy": ("FOPNG", 0.0, r"kept_energy in \(0, 1\], got 0.0"),
+    "kept_energy above all": ("ONG", 1.5, r"kept_energy in \(0, 1\], got 1.5"),
+    "threshold": ("GPM", 0.0, r"threshold in \(0, 1\], got 0.0"),
+    "threshold above all": ("SGP", 1.01, r"threshold in \(0, 1\], got 1.01"),
+    "threshold_growth": ("GPM", -0.1, r"threshold_growth in \[0, 1\], got -0.1"),
+    "input_samples": ("SGP", 0, "input_samples of at least 1, or None for all, got 0"),
+    "importance_scale": ("SGP", -1.0, "importance_scale of at least 0, got -1.0"),
     "projection": ("FOPNG", "exact", "projection to be one of 'printed', 'orthogonal', got 'exact'"),
     "score": ("NaturalOGD", "loss", "score to be one of 'ground-truth', 'average', 'log-likelihood', got 'loss'"),
     "strength ": ("SI", -1.0, "strength of at least 0, got -1.0"),

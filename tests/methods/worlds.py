@@ -15,13 +15,17 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
         *(fopng.SI, fopng.MAS, fopng.LwF, fopng.ER, fopng.GEM, fopng.AGEM),
+        *(fopng.OnlineEWC, fopng.GPM, fopng.SGP),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
-FREE_RATES = ("SGD", "Adam", "EWC", "SI", "MAS", "LwF", "ER")
+ELASTIC = ("EWC", "OnlineEWC")
+KRONECKER = ("KroneckerFOPNG",)
+INPUTS = ("GPM", "SGP")
+FREE_RATES = ("SGD", "Adam", "SI", "MAS", "LwF", "ER", *ELASTIC, *KRONECKER, *INPUTS)
 REHEARSING = ("LwF", "ER", "GEM", "AGEM")
 
 

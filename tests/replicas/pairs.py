@@ -61,10 +61,12 @@ def assert_same_runs(made, folder, *, rtol=1e-9, atol=1e-11, device=CPU, **more)
     (single, alone), (replicas, together) = one_by_one(made, folder, device), side_by_side(made, folder, device, **more)
     torch.testing.assert_close(together, alone, rtol=rtol, atol=atol)
     for expected, found in zip(map(numbers, single), map(numbers, replicas), strict=True):
-        removed, expected_removed = (each.pop("removed_fraction_by_task") for each in (found, expected))
+        shares = ("removed_fraction_by_task", "compression_error_by_task")
+        rows = [[each.pop(name) for name in shares] for each in (found, expected)]
         assert found == expected
-        assert [value is None for value in removed] == [value is None for value in expected_removed]
-        pairs = [pair for pair in zip(removed, expected_removed, strict=True) if None not in pair]
-        torch.testing.assert_close(
-            *(torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).unbind(1)), rtol=1e3 * rtol, atol=atol
-        )
+        for share, expected_share in zip(*rows, strict=True):
+            assert [value is None for value in share] == [value is None for value in expected_share]
+            pairs = [pair for pair in zip(share, expected_share, strict=True) if None not in pair]
+            torch.testing.assert_close(
+                *(torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).unbind(1)), rtol=1e3 * rtol, atol=atol
+            )

@@ -56,6 +56,9 @@ NUMERIC = [
     ("er", {"strength": [0.0, 0.5, 2.0], "momentum": [0.0, 0.5, 0.9]}),
     ("gem", {"margin": [0.0, 0.5, 1.0], "lr": [0.05, 0.01, 0.002]}),
     ("lwf", {"strength": [0.5, 1.0, 2.0], "temperature": [1.0, 2.0, 4.0]}),
+    ("gpm", {"threshold": [0.5, 0.7, 0.9], "threshold_growth": [0.0, 0.05, 0.2]}),
+    ("sgp", {"importance_scale": [0.0, 3.0, 100.0], "threshold": [0.5, 0.7, 0.9]}),
+    ("online-ewc", {"decay": [0.0, 0.5, 1.0]}),
     ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
     ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
 ]
@@ -65,6 +68,22 @@ NUMERIC = [
 def test_numeric_settings_of_their_own(method, values, tmp_path):
     settings = [dict(zip(values, own, strict=True)) for own in zip(*values.values(), strict=True)]
     assert_same_runs(plans(method, [0, 0, 1], settings=settings), tmp_path)
+
+
+COMPRESSED = ["ogd", "ong", "natural-ogd", "fopng", "fopng-prefisher"]
+
+
+@pytest.mark.parametrize("method", COMPRESSED)
+@pytest.mark.parametrize("energy", [1.0, 0.7])
+def test_a_compressed_memory(method, energy, tmp_path):
+    settings = [
+        {"when_full": "compress", "max_directions": 7, "kept_energy": share} for share in (energy, 0.9 * energy)
+    ]
+    made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=settings)
+    assert_same_runs(made, tmp_path)
+    outcome = side_by_side(made, tmp_path)[0][0]
+    assert outcome.compression_error_by_task[0] is None
+    assert all(0 < error < 1 for error in outcome.compression_error_by_task[1:])
 
 
 def test_the_printed_protocol_with_rates_of_their_own(tmp_path):

@@ -115,7 +115,8 @@ def _show_matrix(result: RunResult) -> None:
 
 def _facts(result: RunResult) -> dict[str, object]:
     members = result.as_dict()
-    names = ("forgetting", "backward_transfer", "forward_transfer", "learning_accuracy", "removed_fraction")
+    names = ["forgetting", "backward_transfer", "forward_transfer", "learning_accuracy", "removed_fraction"]
+    names += [] if result.compression_error is None else ["compression_error"]
     shares = {name.replace("_", " "): f"{_percent(members[name])} %" for name in names}
     seconds = {f"seconds, {phase}": value for phase, value in result.seconds_by_phase.items()}
     memory = result.peak_memory_bytes

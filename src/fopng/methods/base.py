@@ -3,19 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
+from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
 from fopng.likelihood import Labels, Score
 from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Diagonal, Identity, Metric
 from fopng.parameters import ParamLayout
-from fopng.persample import SampleGradients
-from fopng.projection import Form, Projector, trust_region_step
+from fopng.projection import Form, Projector, Remover, trust_region_step
 from fopng.samples import Rehearser, SampleMemory
-from fopng.sampling import TaskSamples
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -58,27 +58,6 @@ def default_gram_damping(value: float | None, damping: float, projection: Form) 
     if value is not None:
         return value
     return damping if projection == "printed" else ORTHOGONAL_GRAM_DAMPING
-
-
-class TaskData(Protocol):
-    """The task at hand, as a method may ask about it."""
-
-    def parameters(self) -> Tensor:
-        """The parameters now, `[..., p]`."""
-        ...
-
-    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        """Its diagonal Fisher now, `[..., p]`."""
-        ...
-
-    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        """Gradients of a score of `count` of its samples, now."""
-        ...
-
-    @property
-    def sampling(self) -> TaskSamples:
-        """Its samples, for methods that keep some or learn from answers alone."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -218,6 +197,12 @@ class Method(ABC):
         """What projects, for methods that do."""
         return None
 
+    @property
+    def remover(self) -> Remover | None:
+        """What takes something away from the gradient; None while there is nothing to take away."""
+        projector = self.projector
+        return None if projector is None or projector.basis.count == 0 else projector
+
     def step_metric(self) -> Metric:
         """The metric in which a step has its length."""
         return Identity()
@@ -263,6 +248,8 @@ class ProjectedMethod(Method):
     Args:
         gradients_per_task: how many gradients each task leaves.
         max_directions: the most gradients kept in all; None for no limit.
+        when_full: whether a full memory is thinned or compressed.
+        kept_energy: the share of the directions' squared length that is enough when they are compressed.
         score: of which score the gradients are.
         gram_damping: added to the Gram matrix; relative to its mean diagonal unless the form is printed.
         projection: the form of `P`.
@@ -270,6 +257,8 @@ class ProjectedMethod(Method):
 
     gradients_per_task: int
     max_directions: int | None
+    when_full: WhenFull
+    kept_energy: float | Tensor
     score: Score
     gram_damping: float | Tensor
     projection: Form
@@ -290,12 +279,15 @@ class ProjectedMethod(Method):
         require(
             _all(self.gram_damping, lambda x: x >= 0), f"Expected gram_damping of at least 0, got {self.gram_damping}."
         )
+        choose("when_full", self.when_full, get_args(WhenFull))
+        share = self.kept_energy
+        require(_all(share, lambda x: (x > 0) & (x <= 1)), f"Expected kept_energy in (0, 1], got {share}.")
         choose("score", self.score, get_args(Score))
         choose("projection", self.projection, get_args(Form))
 
     def attach(self, layout: ParamLayout) -> None:
         if self.memory is None:
-            self.memory = GradientMemory(layout, capacity=self.max_directions)
+            self.memory = GradientMemory(layout, capacity=self.max_directions if self.when_full == "thin" else None)
         super().attach(layout)
 
     def forget_derived(self) -> None:
@@ -336,6 +328,29 @@ class ProjectedMethod(Method):
     def end_task(self, task: TaskData) -> None:
         self.store(task, weight=None)
         self.forget_derived()
+        limit = self.max_directions
+        if limit is not None and self.stored.count > limit:
+            if self.needs_fisher and "fisher_new" not in self.vectors:
+                # another optimizer has learnt this task: there is no metric in use yet
+                self.refresh(task)
+            self._compress(limit)
+
+    def _compress(self, rank: int) -> None:
+        """Combine what is stored into fewer directions, the most telling ones in the metric of the projection."""
+        # measured where the task at hand was: other tasks' heads have no Fisher now
+        self.set_active(self.stored.latest)
+        old, metric, before = self.stored, self.projection_metric(), self.basis()
+        gram = metric.inverse_gram(before)
+        mix = leading_directions(gram, rank, self.kept_energy)
+        self.memory = combine(old, self.stored_combinations(mix))
+        kept = captured(before, self.basis(), metric)
+        lost = lost_share(gram.diagonal(dim1=-2, dim2=-1), kept, old)
+        self.memory.error = lost.to(self.memory.like.dtype)
+        self.forget_derived()
+
+    def stored_combinations(self, mix: Tensor) -> Tensor:
+        """How the stored gradients are combined when the basis is combined like this, `[..., m, k]`."""
+        return mix
 
     def store(self, task: TaskData, *, weight: Tensor | None) -> None:
         """Add the task's gradients to the memory."""

@@ -10,14 +10,18 @@ from fopng.methods.ewc import EWC
 from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
 from fopng.methods.gem import GEM
+from fopng.methods.gpm import GPM
+from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.lwf import LwF
 from fopng.methods.mas import MAS
 from fopng.methods.natural_ogd import NaturalOGD
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
+from fopng.methods.online_ewc import OnlineEWC
 from fopng.methods.optimizer import ContinualOptimizer
 from fopng.methods.prefisher import FOPNGPreFisher
 from fopng.methods.sgd import SGD
+from fopng.methods.sgp import SGP
 from fopng.methods.si import SI
 
 
@@ -48,6 +52,7 @@ class MethodEntry:
 
 
 _GRADIENTS = "gradients"
+_INPUTS = "directions of layers' inputs"
 _FOPNG_PAPER = "FOPNG paper"
 
 METHODS: dict[str, MethodEntry] = {
@@ -77,6 +82,14 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry("er", ER, "Experience Replay", 2019, "Chaudhry et al.", "samples", True),
         MethodEntry("gem", GEM, "Gradient Episodic Memory", 2017, "Lopez-Paz, Ranzato", "samples", True),
         MethodEntry("a-gem", AGEM, "Averaged Gradient Episodic Memory", 2019, "Chaudhry et al.", "samples", True),
+        MethodEntry(
+            "online-ewc", OnlineEWC, "Online elastic weight consolidation", 2018, "Schwarz et al.", "Fisher, weights"
+        ),
+        MethodEntry(
+            "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
+        ),
+        MethodEntry("gpm", GPM, "Gradient projection memory", 2021, "Saha et al.", _INPUTS),
+        MethodEntry("sgp", SGP, "Scaled gradient projection", 2023, "Saha, Roy", _INPUTS),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }

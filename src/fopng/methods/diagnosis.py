@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fopng.metric import Metric
-from fopng.projection import Projector
+from fopng.projection import Projector, Remover
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Diagnosis:
         angle: between the step and the gradient of the loss, in degrees.
         fisher_norm: the step's length in the metric it was made in.
         condition: of the Gram matrix, damping included.
+        compression_error: the share of the squared length of all directions ever stored that compression has lost.
         directions: how many gradients are stored.
         bytes: what the method holds.
     """
@@ -27,6 +28,7 @@ class Diagnosis:
     angle: Tensor
     fisher_norm: Tensor
     condition: Tensor
+    compression_error: Tensor
     directions: int
     bytes: int
 
@@ -41,6 +43,7 @@ class Step:
         g: what the method made of it before it projected: momentum, a penalty.
         v: the step.
         projector: what projected.
+        remover: what took something away from the gradient, if anything did.
         metric: in which the step has its length.
     """
 
@@ -48,17 +51,19 @@ class Step:
     g: Tensor
     v: Tensor
     projector: Projector | None
+    remover: Remover | None
     metric: Metric
 
     def removed_fraction(self) -> Tensor:
         """`|g - P g| / |g|`, the one figure that costs no more than a step."""
         g = self.g
-        return g.new_zeros(()) if self.projector is None else self.projector.removed(g).norm() / g.norm()
+        return g.new_zeros(()) if self.remover is None else self.remover.removed(g).norm() / g.norm()
 
-    def diagnose(self, directions: int, held: int) -> Diagnosis:
+    def diagnose(self, error: Tensor, directions: int, held: int) -> Diagnosis:
         """Work the figures out.
 
         Args:
+            error: of compression, so far.
             directions: how many gradients are stored.
             held: how many bytes are.
         """
@@ -68,10 +73,10 @@ class Step:
         angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
         nan = g.new_tensor(torch.nan)
         condition = nan if projector is None or projector.basis.count == 0 else projector.exact_condition
-        return Diagnosis(removed, angle, self.metric.norm(v), condition, directions, held)
+        return Diagnosis(removed, angle, self.metric.norm(v), condition, error, directions, held)
 
 
-def no_step(directions: int, held: int) -> Diagnosis:
+def no_step(error: Tensor, directions: int, held: int) -> Diagnosis:
     """The diagnosis before there is a step."""
     unknown = torch.tensor(torch.nan)
-    return Diagnosis(unknown, unknown, unknown, unknown, directions, held)
+    return Diagnosis(unknown, unknown, unknown, unknown, error, directions, held)

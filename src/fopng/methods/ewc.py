@@ -1,10 +1,11 @@
 """Elastic Weight Consolidation (Kirkpatrick et al., 2017)."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
 from fopng.methods.anchored import AnchoredMethod
@@ -13,10 +14,9 @@ from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
 
-@final
 @dataclass(kw_only=True)
-class EWCMethod(AnchoredMethod):
-    """`v = eta (g + strength F (theta - theta*))`, the gradient of eq. 5; Fishers summed, anchored at the latest parameters.
+class ElasticMethod(AnchoredMethod):
+    """`v = eta (g + strength F (theta - theta*))`, the gradient of eq. 5, anchored at the latest parameters.
 
     Args:
         labels: which labels the Fisher uses.
@@ -35,8 +35,21 @@ class EWCMethod(AnchoredMethod):
     def end_task(self, task: TaskData) -> None:
         fisher = task.fisher(self.labels, self.fisher_samples)
         old = self.vectors.get("fisher")
-        self.vectors["fisher"] = fisher if old is None else old + fisher
+        self.vectors["fisher"] = fisher if old is None else self.joined(old, fisher)
         self.vectors["anchor"] = task.parameters()
+
+    @abstractmethod
+    def joined(self, old: Tensor, new: Tensor) -> Tensor:
+        """The Fisher of all tasks, from that of the earlier ones and the latest: `[..., p]`."""
+
+
+@final
+@dataclass(kw_only=True)
+class EWCMethod(ElasticMethod):
+    """Fishers summed: `F <- F + F_t`."""
+
+    def joined(self, old: Tensor, new: Tensor) -> Tensor:
+        return old + new
 
 
 @final

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
 from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, beside, default_gram_damping, require
@@ -39,12 +40,12 @@ class FOPNGMethod(FisherMetric, ProjectedMethod):
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return self.natural_step(self.projector(g), lr)
 
-    def end_task(self, task: TaskData) -> None:
+    def store(self, task: TaskData, *, weight: Tensor | None) -> None:
         # at the end of the task, where the gradients are stored too (docs/deviations.md, 4)
         fisher = task.fisher(self.labels, self.fisher_samples)
         old = self.vectors.get("fisher_old")
         alpha = beside(self.fisher_weight)
-        super().end_task(task)
+        super().store(task, weight=weight)
         self.vectors["fisher_old"] = fisher if old is None else (1 - alpha) * old + alpha * fisher
 
 
@@ -60,7 +61,10 @@ class FOPNG(ContinualOptimizer):
             the mean of A's diagonal, None for a value that covers rounding.
         fisher_weight: alpha, the weight of the newest task when its Fisher joins `F_old`.
         gradients_per_task: gradients stored of each task.
-        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        max_directions: the most gradients stored in all; None for no limit.
+        when_full: what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are
+            combined into so many that hold the most of them in the metric in use; `compression_error` tells what is lost).
+        kept_energy: the share of the directions' squared length that is enough when they are compressed, by fewer directions then.
         projection: "printed" (the paper's `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks;
             docs/deviations.md, 1).
         labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
@@ -98,6 +102,8 @@ class FOPNG(ContinualOptimizer):
         fisher_weight: float = 0.5,
         gradients_per_task: int = 80,
         max_directions: int | None = None,
+        when_full: WhenFull = "thin",
+        kept_energy: float = 1.0,
         projection: Form = "printed",
         labels: Labels = "observed",
         fisher_samples: int | None = None,
@@ -116,6 +122,8 @@ class FOPNG(ContinualOptimizer):
             fisher_samples=fisher_samples,
             gradients_per_task=gradients_per_task,
             max_directions=max_directions,
+            when_full=when_full,
+            kept_energy=kept_energy,
             score=score,
             gram_damping=default_gram_damping(gram_damping, damping, projection),
             projection=projection,

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, FisherMetric, ProjectedMethod
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
@@ -31,7 +32,10 @@ class NaturalOGD(ContinualOptimizer):
         damping: lambda, added to `F_new` before it is inverted.
         gram_damping: added to `G^T F_new^-1 G`, times the mean of its diagonal; None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
-        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        max_directions: the most gradients stored in all; None for no limit.
+        when_full: what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are
+            combined into so many that hold the most of them in the metric in use; `compression_error` tells what is lost).
+        kept_energy: the share of the directions' squared length that is enough when they are compressed, by fewer directions then.
         score: of which score they are: "ground-truth" (the true class's logit), "average" (the mean logit), "log-likelihood".
         labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
         fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
@@ -52,6 +56,8 @@ class NaturalOGD(ContinualOptimizer):
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
         max_directions: int | None = None,
+        when_full: WhenFull = "thin",
+        kept_energy: float = 1.0,
         labels: Labels = "observed",
         fisher_samples: int | None = None,
         score: Score = "ground-truth",
@@ -69,6 +75,8 @@ class NaturalOGD(ContinualOptimizer):
             fisher_samples=fisher_samples,
             gradients_per_task=gradients_per_task,
             max_directions=max_directions,
+            when_full=when_full,
+            kept_energy=kept_energy,
             score=score,
             gram_damping=ORTHOGONAL_GRAM_DAMPING if gram_damping is None else gram_damping,
             projection="orthogonal",

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fopng.compression import WhenFull
 from fopng.likelihood import Likelihood, Score
 from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
@@ -30,7 +31,10 @@ class OGD(ContinualOptimizer):
         lr: eta, the learning rate.
         gram_damping: added to `G^T G`, times the mean of its diagonal; None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
-        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        max_directions: the most gradients stored in all; None for no limit.
+        when_full: what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are
+            combined into so many that hold the most of them in the metric in use; `compression_error` tells what is lost).
+        kept_energy: the share of the directions' squared length that is enough when they are compressed, by fewer directions then.
         score: of which score they are: "ground-truth" (the true class's logit), "average" (the mean logit), "log-likelihood".
         momentum: how much of the running sum of gradients is kept each step, before it is projected.
         first_task: the optimizer that steps until the first `end_task`; None for plain SGD at 1e-2, "own" for the method itself.
@@ -48,6 +52,8 @@ class OGD(ContinualOptimizer):
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
         max_directions: int | None = None,
+        when_full: WhenFull = "thin",
+        kept_energy: float = 1.0,
         score: Score = "ground-truth",
         momentum: float = 0.0,
         first_task: FirstTask = None,
@@ -60,6 +66,8 @@ class OGD(ContinualOptimizer):
             momentum=momentum,
             gradients_per_task=gradients_per_task,
             max_directions=max_directions,
+            when_full=when_full,
+            kept_energy=kept_energy,
             score=score,
             gram_damping=ORTHOGONAL_GRAM_DAMPING if gram_damping is None else gram_damping,
             projection="orthogonal",

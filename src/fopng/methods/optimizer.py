@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
-from fopng.likelihood import Labels, Likelihood, Score
+from fopng.likelihood import Labels, Likelihood, Score, Signals
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.traceless import undrawn, unrounded
+from fopng.moments import Moments, input_moments, layer_moments
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource, SampleGradients
+from fopng.pulling import Names
 from fopng.sampling import BatchSamples
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
@@ -42,6 +44,12 @@ class _Task:
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
 
     @property
     def sampling(self) -> BatchSamples:
@@ -167,15 +175,17 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def diagnose(self) -> Diagnosis:
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
-        directions = 0 if self.method.memory is None else self.method.memory.count
+        memory = self.method.memory
+        directions = 0 if memory is None else memory.count
+        error = torch.tensor(nan if memory is None else 0.0) if memory is None or memory.error is None else memory.error
         with torch.no_grad(), unrounded(self._parameters):
             told = no_step if self._last is None else self._last.diagnose
-            return told(directions, self.method.nbytes)
+            return told(error, directions, self.method.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
-        """How much of the last step's gradient the projection took away; None while there is nothing to project on."""
+        """How much of the last step's gradient was taken away; None while there is nothing to take away."""
         self._raise_nonfinite()
-        if self._last is None or self.method.memory is None or self.method.memory.count == 0:
+        if self._last is None or self._last.remover is None:
             return None
         with torch.no_grad(), unrounded(self._parameters):
             return self._last.removed_fraction()
@@ -356,7 +366,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             for own, before in held:
                 changed = {k: new for k, new in own.items() if new is not before.get(k) and new.device == finite.device}
                 own |= {key: torch.where(finite, new, before.get(key, 0)) for key, new in changed.items()}
-        self._last = Step(raw, g, v, method.projector, method.step_metric())
+        self._last = Step(raw, g, v, method.projector, method.remover, method.step_metric())
         moving = [
             (p, s if s.dtype == p.dtype else s.to(p.dtype))
             for p, (name, s) in zip(self._parameters, self.layout.split(v).items(), strict=True)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, MixedBasis
 from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, choose, default_gram_damping
@@ -45,7 +46,15 @@ class FOPNGPreFisherMethod(FisherMetric, ProjectedMethod):
         mix = self.stored.gram(None)
         shares = torch.tensor(self.stored.shares, device=mix.device)
         task = torch.repeat_interleave(torch.arange(len(shares), device=mix.device), shares)
-        return torch.where(task[:, None] == task, mix, 0.0) / shares[task]
+        mix = torch.where(task[:, None] == task, mix, 0.0) / shares[task]
+        if self.stored.error is not None:
+            # what is compressed has been multiplied by its tasks' Fishers before
+            done = torch.eye(self.stored.shares[0], dtype=mix.dtype, device=mix.device)
+            mix[..., : len(done), : len(done)] = done
+        return mix
+
+    def stored_combinations(self, mix: Tensor) -> Tensor:
+        return mix if self.prefisher == "diagonal" else self._empirical_mix() @ mix
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return self.natural_step(self.projector(g), lr)
@@ -67,7 +76,10 @@ class FOPNGPreFisher(ContinualOptimizer):
         gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
             the mean of A's diagonal, None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
-        max_directions: the most gradients stored in all; beyond it every task's share is thinned. None for no limit.
+        max_directions: the most gradients stored in all; None for no limit.
+        when_full: what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are
+            combined into so many that hold the most of them in the metric in use; `compression_error` tells what is lost).
+        kept_energy: the share of the directions' squared length that is enough when they are compressed, by fewer directions then.
         projection: "printed" (the paper's `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks;
             docs/deviations.md, 1).
         prefisher: what multiplies a task's gradients: "diagonal" (its diagonal Fisher) or "empirical" (the empirical Fisher of
@@ -92,6 +104,8 @@ class FOPNGPreFisher(ContinualOptimizer):
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
         max_directions: int | None = None,
+        when_full: WhenFull = "thin",
+        kept_energy: float = 1.0,
         projection: Form = "printed",
         prefisher: PreFisher = "diagonal",
         labels: Labels = "observed",
@@ -111,6 +125,8 @@ class FOPNGPreFisher(ContinualOptimizer):
             fisher_samples=fisher_samples,
             gradients_per_task=gradients_per_task,
             max_directions=max_directions,
+            when_full=when_full,
+            kept_energy=kept_energy,
             score=score,
             gram_damping=default_gram_damping(gram_damping, damping, projection),
             projection=projection,

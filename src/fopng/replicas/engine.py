@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 
 from fopng.checkpoint import Checkpoint, CheckpointError
+from fopng.methods.base import Method
 from fopng.observers import (
     Audience,
     EpochStarted,
@@ -139,16 +140,23 @@ class _Wave:
         while self.position["epoch"] < self.plans[0].epochs and self.runs.bury():
             self._learn_epoch(number, task, samples, at_hand, stepper)
             self.position |= {"epoch": self.position["epoch"] + 1, "step": 0}
-        estimates = self.method.memory is not None or self.method.needs_parameters
+        estimates = type(self.method).end_task is not Method.end_task
         if self.runs.prove(samples, task) if estimates else self.runs.bury():
             with torch.no_grad(), self.watch.phase("end of task"):
                 self.method.end_task(at_hand)
         self.runs.note_nonfinite()
         self._note_diverged()
-        for outcome, fraction in zip(self.outcomes, self.removed.take(), strict=True):
+        for outcome, fraction, error in zip(
+            self.outcomes, self.removed.take(), self._compression_errors(), strict=True
+        ):
             if outcome.status == "finished":
                 outcome.removed_fraction_by_task.append(fraction)
+                outcome.compression_error_by_task.append(error)
         self._tell_going(TaskEnded(task, time.monotonic() - started))
+
+    def _compression_errors(self) -> list[float | None]:
+        memory = self.method.memory
+        return [None] * self.runs.count if memory is None or memory.error is None else memory.error.tolist()
 
     def _learn_epoch(
         self, number: int, task: int, samples: StackedSamples, at_hand: ReplicaTask, stepper: Stepper

@@ -23,11 +23,11 @@ class RemovedFractions:
 
     @torch.no_grad()
     def add(self, method: Method, g: Tensor) -> None:
-        """Note a step's gradients `[R, p]`, where there is something to project on."""
-        projector = method.projector
-        if projector is None or projector.basis.count == 0:
+        """Note a step's gradients `[R, p]`, where there is something to take away."""
+        remover = method.remover
+        if remover is None:
             return
-        fraction = projector.removed(g).norm(dim=-1) / g.norm(dim=-1)
+        fraction = remover.removed(g).norm(dim=-1) / g.norm(dim=-1)
         counts = fraction.isfinite()
         self._total += torch.where(counts, fraction, 0.0)
         self._counted += counts

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from fopng.factors import SampleGradients
 from fopng.fisher import MEMORY_LIMIT
-from fopng.likelihood import Labels, Norm, Score
+from fopng.likelihood import Labels, Norm, Score, Signals
+from fopng.moments import InputSums, Moments, MomentSums, clear
 from fopng.persample import GradientSource
+from fopng.pulling import Names
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.sampling import StackedTaskSamples
 from fopng.types import Batch
@@ -73,6 +75,28 @@ class ReplicaTask:
         finite = torch.stack([_finite(block) for block in found]).all(0)
         self.alive.logical_and_(finite)
         return [block.cleared(finite) for block in found]
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        """`A [R, i, i]` of what each Linear and Conv layer of each run is given, now."""
+        sums = InputSums(self.source, self.theta)
+        for batch in self._batches(samples):
+            sums.add(batch)
+        means = sums.mean()
+        finite = torch.ones_like(self.alive)
+        for mean in means.values():
+            finite &= mean.isfinite().flatten(1).all(-1)
+        self.alive.logical_and_(finite)
+        return {names: clear(mean, finite) for names, mean in means.items()}
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        """Both second moments of each layer of each run now, and a diagonal for everything else."""
+        sums = MomentSums(self.source, signals, parameters=self.theta, generator=self.generators)
+        for batch in self._batches(samples):
+            sums.add(batch)
+        moments = sums.mean()
+        finite = moments.finite()
+        self.alive.logical_and_(finite)
+        return moments.cleared(finite)
 
     def _batches(self, samples: int | None, *, whole: bool = False) -> Iterator[Batch]:
         """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""

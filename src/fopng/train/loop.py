@@ -151,6 +151,7 @@ class _Run:
         with self.watch.phase("end of task"):
             self.optimizer.end_task(stage.whole())
         self.outcome.removed_fraction_by_task += [None] * (len(stage.tasks) - 1) + [self._mean_removed()]
+        self.outcome.compression_error_by_task += [None] * (len(stage.tasks) - 1) + [self._compression_error()]
         self.audience.tell(TaskEnded(task, time.monotonic() - started))
 
     def _learn_epoch(self, stage: Stage, task: int) -> None:
@@ -214,6 +215,10 @@ class _Run:
     def _mean_removed(self) -> float | None:
         (total, count), self.removed = self.removed, (0.0, 0)
         return total / count if count else None
+
+    def _compression_error(self) -> float | None:
+        memory = self.optimizer.method.memory
+        return None if memory is None or memory.error is None else float(memory.error)
 
     # Measuring
 

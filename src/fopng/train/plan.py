@@ -61,6 +61,7 @@ class Outcome:
     accuracy_before: list[float | None] = field(default_factory=list)
     """On each task's test set just before it was learnt."""
     removed_fraction_by_task: list[float | None] = field(default_factory=list)
+    compression_error_by_task: list[float | None] = field(default_factory=list)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     status: Literal["finished", "diverged"] = "finished"

@@ -1,0 +1,135 @@
+"""A full memory made smaller: its directions combined into fewer that hold the most, instead of dropped.
+
+Letters: `B [p, m]` the stored directions as they are projected on, `F` the metric of the projection, `C [m, k]` how they are
+combined. The length of a direction is its length in `F^-1`, the one that the projection sees.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fopng.basis import Basis
+from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients
+from fopng.memory import SLAB_BYTES, GradientMemory
+from fopng.metric import Metric
+
+_ROUNDING = 1e-12
+"""Directions shorter than this share of the longest are none, squared lengths compared."""
+
+WhenFull: TypeAlias = Literal["thin", "compress"]
+"""What a full memory does: drop gradients of every task evenly, or combine all into fewer directions."""
+
+
+def leading_directions(gram: Tensor, rank: int, energy: float | Tensor) -> Tensor:
+    """The combinations `C [..., m, k]` that hold the most of the directions: leading eigenvectors of `B^T F^-1 B`.
+
+    They are orthonormal, so that with `k = m` nothing would change: neither the span, nor a damped projection on it.
+
+    Args:
+        gram: `B^T F^-1 B [..., m, m]`, float64.
+        rank: k.
+        energy: the share of the squared length that is enough, a number or one a replica `[...]`; columns beyond it are zero.
+
+    >>> leading_directions(torch.diag(torch.tensor([1.0, 4.0, 2.0])), 2, 1.0).abs()
+    tensor([[0., 0.],
+            [1., 0.],
+            [0., 1.]])
+    """
+    values, vectors = torch.linalg.eigh(gram)
+    values, vectors = values.flip(-1).clamp(min=0), vectors.flip(-1)[..., :rank]
+    held = values.cumsum(-1)
+    before = held - values
+    enough = torch.as_tensor(energy, dtype=values.dtype, device=values.device).unsqueeze(-1) * held[..., -1:]
+    # a direction is needed as long as those before it do not hold enough; rounding must not count as a direction
+    needed = (before < enough * (1 - _ROUNDING)) & (values > _ROUNDING * values[..., :1])
+    chosen: Tensor = vectors * needed[..., None, :rank]
+    return chosen
+
+
+def combine(memory: GradientMemory, combinations: Tensor) -> GradientMemory:
+    """A memory of the combinations `G C`, weights included, that takes no more room a direction than a stored gradient.
+
+    The gradient of a sample through a `Linear` layer is a sum of t rank-one terms, and so is its combination kept: the t terms
+    nearest to it. All other layers are combined exactly.
+
+    Args:
+        memory: `G`.
+        combinations: `C [..., m, k]`.
+    """
+    layout, terms = memory.layout, memory.terms
+    reached = {name for names in memory.layers for name in names}
+    blocks: dict[str, list[Tensor | tuple[Tensor, Tensor]]] = {}
+    for flat in _combined(memory, combinations):
+        for name, value in layout.split(flat).items():
+            if name in reached:
+                part = _nearest(value, terms[name]) if terms[name] else value.reshape(*flat.shape[:-1], -1)
+                blocks.setdefault(name, []).append(part)
+    made = GradientMemory(layout, capacity=memory.capacity)
+    layers: dict[tuple[str, ...], LayerGradients] = {(name,): _joined(parts) for name, parts in blocks.items()}
+    made.append(SampleGradients(layout, layers, combinations.shape[-1]))
+    return made
+
+
+def _combined(memory: GradientMemory, combinations: Tensor) -> Iterator[Tensor]:
+    """The columns of `G C` written out, `[some, ..., p]`, a few at a time."""
+    columns = combinations.movedim(-1, 0).to(memory.like.dtype)
+    replicas = columns.shape[1:-1].numel()
+    some = max(1, SLAB_BYTES // (columns.element_size() * memory.size * replicas))
+    for part in columns.split(some):
+        yield memory.matvec(part)
+
+
+def _nearest(matrices: Tensor, terms: int) -> tuple[Tensor, Tensor]:
+    """The t rank-one terms nearest to each matrix `[..., o, i]`: `d [..., t, o]` and `a [..., t, i]` with `d^T a` that sum."""
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    wide = (matrices.mT if tall else matrices).double()
+    _, vectors = torch.linalg.eigh(wide @ wide.mT)
+    left = vectors[..., -terms:].mT
+    pair = left.to(matrices.dtype), (left @ wide).to(matrices.dtype)
+    return pair[::-1] if tall else pair
+
+
+def _joined(parts: list[Tensor | tuple[Tensor, Tensor]]) -> LayerGradients:
+    """Blocks `[some, ...]` of one parameter as gradients, the directions after the replica axes."""
+    dense = [part for part in parts if isinstance(part, Tensor)]
+    if dense:
+        return DenseGradients(torch.cat(dense).movedim(0, -2).contiguous())
+    pairs = [part for part in parts if not isinstance(part, Tensor)]
+    d, a = (torch.cat([pair[side] for pair in pairs]).movedim(0, -3).contiguous() for side in (0, 1))
+    return LinearGradients(a, d, bias=False)
+
+
+def captured(old: Basis, new: Basis, metric: Metric) -> Tensor:
+    """How much of the squared length of the old directions lies in the span of the new ones, in `F^-1`: `[...]`, float64.
+
+    `tr(K12 K22^+ K21)` with `K12 = B_old^T F^-1 B_new` and `K22 = B_new^T F^-1 B_new`.
+    """
+    inner = metric.inverse_gram(new)
+    unit = torch.eye(new.count, dtype=inner.dtype, device=inner.device)
+    rows = []
+    for k in range(new.count):
+        direction = new.matvec(unit[k].expand(*inner.shape[:-2], new.count))
+        rows.append(old.rmatvec(metric.solve(direction)))
+    cross = torch.stack(rows, -2).double()
+    values, vectors = torch.linalg.eigh(inner)
+    length = torch.where(values > _ROUNDING * values[..., -1:], values, torch.inf)
+    inside: Tensor = (vectors.mT @ cross).square() / length.unsqueeze(-1)
+    return inside.sum((-2, -1))
+
+
+def lost_share(lengths: Tensor, kept: Tensor, memory: GradientMemory) -> Tensor:
+    """The share of the squared length of all directions ever stored that a memory no longer holds: `[...]`.
+
+    Args:
+        lengths: squared lengths of the directions before, `[..., m]`.
+        kept: how much of them is still held, `[...]`.
+        memory: what held them: of its compressed directions a share had been lost before.
+    """
+    if memory.error is None:
+        whole = lengths.sum(-1)
+    else:
+        old = lengths[..., : memory.shares[0]].sum(-1) / (1 - memory.error.double()).clamp(min=_ROUNDING)
+        whole = old + lengths[..., memory.shares[0] :].sum(-1)
+    return torch.where(whole > 0, 1 - kept / whole, 0.0).clamp(0, 1)

@@ -1,0 +1,134 @@
+"""A Fisher of low rank plus a diagonal: `F = diag(d) + U^T U`, the leading directions whole, the rest by its diagonal."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.factors import SampleGradients
+from fopng.memory import Basis
+from fopng.metric import Metric
+
+
+@final
+class LowRankPlusDiagonal(Metric):
+    """A metric `diag(values) + U^T U + damping I`, inverted by Woodbury's identity.
+
+    Args:
+        values: the diagonal, `[..., p]`.
+        rows: `U [..., k, p]`; rows of zeros are none.
+        damping: lambda, added to the diagonal; a number, or one a replica `[...]`.
+
+    >>> metric = LowRankPlusDiagonal(torch.zeros(2), torch.tensor([[1.0, 1.0]]), damping=1.0)
+    >>> metric.solve(torch.tensor([3.0, 0.0]))
+    tensor([ 2., -1.])
+    """
+
+    def __init__(self, values: Tensor, rows: Tensor, *, damping: float | Tensor) -> None:
+        added = damping.unsqueeze(-1) if isinstance(damping, Tensor) else damping
+        self.values, self.rows = values + added, rows
+        smallest, largest = self.values.aminmax()
+        if not bool((smallest > 0) & (largest < torch.inf) & rows.isfinite().all()):
+            raise ValueError(
+                f"Expected a positive definite metric, got a diagonal from {float(smallest):.3g} to {float(largest):.3g} "
+                f"(damping={damping}). Raise damping; if they are not finite, the Fisher was estimated at parameters that are not."
+            )
+        self.inverse = self.values.reciprocal()
+        self._scaled = rows * self.inverse.unsqueeze(-2)
+        inner = (self._scaled @ rows.mT).double()
+        # I + U D^-1 U^T, never singular: its eigenvalues are 1 at the least
+        self._factor = torch.linalg.cholesky(inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
+
+    def matvec(self, v: Tensor) -> Tensor:
+        return v * self.values + _combined(self.rows, _seen(self.rows, v))
+
+    def solve(self, v: Tensor) -> Tensor:
+        c = torch.cholesky_solve(_seen(self._scaled, v).double().unsqueeze(-1), self._factor).squeeze(-1)
+        return torch.addcmul(-_combined(self._scaled, c.to(v.dtype)), v, self.inverse)
+
+    def inverse_gram(self, basis: Basis) -> Tensor:
+        # B^T D^-1 B - W^T (I + U D^-1 U^T)^-1 W with W = U D^-1 B
+        W = torch.stack([basis.rmatvec(row) for row in self._scaled.unbind(-2)], -2).double()
+        half: Tensor = torch.linalg.solve_triangular(self._factor, W, upper=False)
+        return basis.gram(self.inverse) - half.mT @ half
+
+
+def _seen(rows: Tensor, v: Tensor) -> Tensor:
+    """`U v`: `[..., p] -> [..., k]`."""
+    return (rows @ v.unsqueeze(-1)).squeeze(-1)
+
+
+def _combined(rows: Tensor, c: Tensor) -> Tensor:
+    """`U^T c`: `[..., k] -> [..., p]`."""
+    return (c.unsqueeze(-2) @ rows).squeeze(-2)
+
+
+def leading_rows(rows: Tensor, rank: int) -> Tensor:
+    """The `U [..., rank, p]` with `U^T U` nearest to `R^T R`, and nowhere above it; filled up with zeros.
+
+    Args:
+        rows: `R [..., n, p]`.
+        rank: how many to keep.
+    """
+    if rows.shape[-2] > rank:
+        _, vectors = torch.linalg.eigh((rows @ rows.mT).double())
+        kept: Tensor = vectors[..., -rank:].flip(-1).mT.to(rows.dtype) @ rows
+        return kept
+    missing = rows.new_zeros(*rows.shape[:-2], rank - rows.shape[-2], rows.shape[-1])
+    return torch.cat([rows, missing], -2)
+
+
+@final
+class LowRankSums:
+    """`d` and `U` of gradients that come a few at a time: leading directions kept, what falls off them left to the diagonal.
+
+    The diagonal of the result is that of the Fisher, exactly. What is kept depends on how many gradients come at a time: give as
+    many each time.
+
+    Args:
+        rank: how many directions are kept.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._rows: Tensor | None = None
+        self._squares: Tensor | None = None
+        self._count = 0
+
+    def add(self, gradients: SampleGradients) -> None:
+        """Add the gradients of some samples."""
+        rows = gradients.dense()
+        squares = rows.square().sum(-2)
+        self._squares = squares if self._squares is None else self._squares + squares
+        self._rows = leading_rows(rows if self._rows is None else torch.cat([self._rows, rows], -2), self._rank)
+
+    def note(self, samples: int) -> None:
+        """Say of how many more samples gradients were added: of one they may be several, weighted."""
+        self._count += samples
+
+    def mean(self) -> tuple[Tensor, Tensor]:
+        """`d [..., p]` and `U [..., rank, p]` of the mean over samples."""
+        if self._rows is None or self._squares is None:
+            raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
+        rows = self._rows / self._count**0.5
+        return rest_of(self._squares / self._count, rows), rows
+
+
+def rest_of(diagonal: Tensor, rows: Tensor) -> Tensor:
+    """What `U^T U` leaves of a diagonal, `[..., p]`: never below zero, but for rounding."""
+    return (diagonal - rows.square().sum(-2)).clamp(min=0)
+
+
+def averaged(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], weight: float | Tensor) -> tuple[Tensor, Tensor]:
+    """`(1 - weight) old + weight new` of two such Fishers `(d, U)`, at the rank of one, its diagonal exact.
+
+    Args:
+        old: one of them.
+        new: the other.
+        weight: from 0 to 1; a number, or one a replica `[...]`.
+    """
+    share = torch.as_tensor(weight, dtype=new[0].dtype, device=new[0].device).unsqueeze(-1)
+    both = torch.cat([(1 - share).sqrt().unsqueeze(-1) * old[1], share.sqrt().unsqueeze(-1) * new[1]], -2)
+    rows = leading_rows(both, new[1].shape[-2])
+    diagonal = (1 - share) * old[0] + share * new[0] + both.square().sum(-2)
+    return rest_of(diagonal, rows), rows

@@ -1,0 +1,104 @@
+"""Fisher orthogonality made soft, with a Kronecker-factored Fisher: no stored gradients, no Gram matrix."""
+
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.kronecker import Shrinkage
+from fopng.likelihood import Likelihood, Signals
+from fopng.methods.base import require
+from fopng.methods.kronecker import KroneckerMemory, across
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class KroneckerFOPNGMethod(KroneckerMemory):
+    """`v = eta (I + s F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+
+    Args:
+        strength: s.
+    """
+
+    strength: float | Tensor
+
+    _shrinkage: Shrinkage | None = field(default=None, init=False, repr=False)
+
+    def check(self) -> None:
+        super().check()
+        inside = bool((torch.as_tensor(self.strength) >= 0).all())
+        require(inside, f"Expected strength of at least 0, got {self.strength}.")
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        return lr * (g if self.remover is None else self.remover(g))
+
+    @property
+    def remover(self) -> Shrinkage | None:
+        if self._shrinkage is None and self.remembers:
+            s = self.strength
+            left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
+            self._shrinkage = Shrinkage(left)
+        return self._shrinkage
+
+    def forget_derived(self) -> None:
+        self._shrinkage = None
+        super().forget_derived()
+
+
+@final
+class KroneckerFOPNG(ContinualOptimizer):
+    """FOPNG made soft, with a Kronecker-factored `F_old`: the gradient, held back where old answers depend on the parameters.
+
+    Each step solves `min |v - g|^2 + strength |v|^2_F` with F the old tasks' Fisher (docs/kronecker.md). Kept of old tasks are two
+    small square matrices a layer, however many tasks there are. Its closest relative is natural continual learning (Kao, 2021).
+
+    Args:
+        model: the model to train.
+        lr: eta, the learning rate.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
+        signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
+            the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
+        fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
+        rank: eigenvectors of a layer's inputs that are kept exactly, the others share one eigenvalue; None for all.
+        momentum: how much of the running sum of gradients is kept each step, before it is held back.
+        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters with a learning rate of their own, `[{"params": ..., "lr": ...}]`.
+        generator: draws samples, noise and labels; by default one seeded like torch's own.
+
+    >>> model = nn.Linear(3, 2)
+    >>> loader = [(torch.randn(8, 3), torch.randint(2, (8,)))]
+    >>> optimizer = KroneckerFOPNG(model)
+    >>> for task in range(2):
+    ...     optimizer.begin_task(task)
+    ...     for x, y in loader:
+    ...         optimizer.zero_grad()
+    ...         torch.nn.functional.cross_entropy(model(x), y).backward()
+    ...         _ = optimizer.step()
+    ...     optimizer.end_task(loader)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float = 1e-2,
+        *,
+        strength: float = 100.0,
+        signals: Signals = "normal",
+        fisher_samples: int | None = 2000,
+        rank: int | None = 256,
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = KroneckerFOPNGMethod(
+            momentum=momentum, strength=strength, signals=signals, fisher_samples=fisher_samples, rank=rank
+        )
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -1,0 +1,243 @@
+"""Second moments of what layers are given and of what comes back to them: the two factors of a Kronecker-factored Fisher.
+
+The gradient of a sample through a Linear or Conv layer is `sum_t d_t a_t^T` over its positions (places of an image, words of a
+sequence). `A = E[sum_t a_t a_t^T]` and `G = E[mean_t d_t d_t^T]`, as in KFC (Grosse and Martens, 2016); with one position
+`A kron G` is exact where a and d are independent, and always for one sample.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.factors import LayerGradients, LinearGradients
+from fopng.fisher import MEMORY_LIMIT, chunks, flat_zeros
+from fopng.likelihood import Generators, Labels, Signals
+from fopng.parameters import ParamLayout
+from fopng.persample import GradientSource
+from fopng.pulling import Names
+from fopng.types import Batch, NotFinite, sample_count
+
+
+@final
+@dataclass(frozen=True)
+class LayerMoments:
+    """The two moments of one layer.
+
+    Args:
+        inputs: `A [..., i, i]`; with a bias the last input is a 1.
+        signals: `G [..., o, o]`.
+    """
+
+    inputs: Tensor
+    signals: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Moments:
+    """The moments of every Linear and Conv layer that the data reached, and a diagonal for everything else.
+
+    Args:
+        layers: by the names of the layer's parameters: weight, then bias if it has one.
+        rest: `E[g^2]` of the parameters outside those layers, zero elsewhere, `[..., p]`.
+    """
+
+    layers: Mapping[Names, LayerMoments]
+    rest: Tensor
+
+    def finite(self) -> Tensor:
+        """Whether all numbers of a replica are finite, `[...]`."""
+        held = [self.rest, *(t.flatten(-2) for m in self.layers.values() for t in (m.inputs, m.signals))]
+        return torch.stack([tensor.isfinite().all(-1) for tensor in held]).all(0)
+
+    def cleared(self, kept: Tensor) -> "Moments":
+        """Zero in the replicas that are not kept, `[...]`, whatever they hold."""
+        layers = {
+            names: LayerMoments(clear(own.inputs, kept), clear(own.signals, kept)) for names, own in self.layers.items()
+        }
+        return Moments(layers, torch.where(kept.unsqueeze(-1), self.rest, 0.0))
+
+
+def clear(matrix: Tensor, kept: Tensor) -> Tensor:
+    """Zero the matrices `[..., i, j]` of the replicas that are not kept, `[...]`."""
+    return torch.where(kept[..., None, None], matrix, 0.0)
+
+
+def with_one(a: Tensor) -> Tensor:
+    """Append the 1 that a bias is multiplied with: `[..., i] -> [..., i + 1]`."""
+    return torch.cat([a, a.new_ones(()).expand(*a.shape[:-1], 1)], -1)
+
+
+@final
+class InputSums:
+    """`A` of every Linear and Conv layer, added up batch by batch; nothing is sent back.
+
+    Args:
+        source: the model.
+        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
+    """
+
+    def __init__(self, source: GradientSource, parameters: Tensor | None = None) -> None:
+        self._source, self._parameters = source, parameters
+        self._sums: dict[Names, Tensor] = {}
+        self._count = 0
+
+    def add(self, batch: Batch) -> None:
+        """Add the samples of a batch."""
+        for names, a, bias in self._source.inputs(batch, parameters=self._parameters):
+            _add(self._sums, names, _input_square(a, bias))
+        self._count += sample_count(batch, _axes(self._parameters))
+
+    def mean(self) -> dict[Names, Tensor]:
+        """`A [..., i, i]` of every layer that was reached; with a bias the last input is a 1."""
+        return {names: total / self._count for names, total in self._sums.items()}
+
+
+@final
+class MomentSums:
+    """Both moments of every Linear and Conv layer, and squares for everything else, added up batch by batch.
+
+    Args:
+        source: the model.
+        signals: what is sent back from the outputs.
+        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
+        generator: draws noise and labels; one for all, or one for each replica.
+    """
+
+    def __init__(
+        self,
+        source: GradientSource,
+        signals: Signals | Labels,
+        *,
+        parameters: Tensor | None = None,
+        generator: Generators = None,
+    ) -> None:
+        self._source, self._signals = source, signals
+        self._parameters, self._generator = parameters, generator
+        self._inputs: dict[Names, Tensor] = {}
+        self._backs: dict[Names, Tensor] = {}
+        self._squares: dict[Names, Tensor] = {}
+        self._count = 0
+
+    def add(self, batch: Batch) -> None:
+        """Add the samples of a batch."""
+        self._source.show_factors(
+            batch, self._signals, self._see, parameters=self._parameters, generator=self._generator
+        )
+        self._count += sample_count(batch, _axes(self._parameters))
+
+    def _see(self, number: int, names: Names, layer: LayerGradients) -> None:
+        if not isinstance(layer, LinearGradients):
+            _add(self._squares, names, layer.sum_squares())
+            return
+        if number == 0:
+            # the inputs are the same whatever is sent back
+            _add(self._inputs, names, _input_square(layer.a, layer.bias))
+        d = layer.d.flatten(-3, -2)
+        _add(self._backs, names, d.mT @ d / layer.positions)
+
+    def mean(self) -> Moments:
+        """The moments of what was added."""
+        pairs = {names: (self._inputs[names], self._backs[names]) for names in self._inputs}
+        layers = {names: LayerMoments(a / self._count, g / self._count) for names, (a, g) in pairs.items()}
+        return Moments(layers, self._rest())
+
+    def _rest(self) -> Tensor:
+        rest = flat_zeros(self._source, self._parameters)
+        for names, squares in self._squares.items():
+            rest[..., self._source.layout.span(names)] = squares / self._count
+        return rest
+
+
+def layer_moments(
+    source: GradientSource,
+    batches: Iterable[Batch],
+    *,
+    signals: Signals | Labels = "normal",
+    samples: int | None = None,
+    generator: torch.Generator | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Moments:
+    """The second moments of every layer of a model on data.
+
+    Args:
+        source: the model.
+        batches: the data; walked more than once.
+        signals: what is sent back from the outputs: noise of variance one, or the score of the data's labels, of labels drawn
+            from the model, or of all labels, weighted exactly.
+        samples: how many samples to use, drawn without replacement; None for all.
+        generator: draws the samples, noise and labels.
+        memory_limit: bytes to hold at a time.
+
+    >>> source = GradientSource(torch.nn.Linear(3, 2))
+    >>> moments = layer_moments(source, [(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))])
+    >>> [(names, own.inputs.shape, own.signals.shape) for names, own in moments.layers.items()]
+    [(('weight', 'bias'), torch.Size([4, 4]), torch.Size([2, 2]))]
+    """
+    sums = MomentSums(source, signals, generator=generator)
+    found = 0
+    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
+        sums.add(chunk)
+        found += 1
+    _require_samples(found)
+    moments = sums.mean()
+    if not bool(moments.finite()):
+        raise NotFinite(
+            f"Expected finite moments, got NaN or infinity in {_nonfinite(moments, source.layout)}. Has the training diverged?"
+        )
+    return moments
+
+
+def input_moments(
+    source: GradientSource,
+    batches: Iterable[Batch],
+    *,
+    samples: int | None = None,
+    generator: torch.Generator | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> dict[Names, Tensor]:
+    """`A = E[sum_t a_t a_t^T]` of every Linear and Conv layer of a model on data; arguments as `layer_moments`."""
+    sums = InputSums(source)
+    found = 0
+    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
+        sums.add(chunk)
+        found += 1
+    _require_samples(found)
+    means = sums.mean()
+    broken = [name for names, mean in means.items() if not bool(mean.isfinite().all()) for name in names]
+    if broken:
+        raise NotFinite(f"Expected finite inputs, got NaN or infinity at {broken}. Has the training diverged?")
+    return means
+
+
+def _require_samples(found: int) -> None:
+    if not found:
+        raise ValueError("Expected at least one sample to take moments of, got none.")
+
+
+def _nonfinite(moments: Moments, layout: ParamLayout) -> list[str]:
+    wrong = [
+        name
+        for names, own in moments.layers.items()
+        if not bool(own.inputs.isfinite().all() & own.signals.isfinite().all())
+        for name in names
+    ]
+    return wrong + layout.name_nonfinite(moments.rest)
+
+
+def _input_square(a: Tensor, bias: bool) -> Tensor:
+    """`sum a a^T` over samples and positions, `[..., n, t, i] -> [..., i, i]`."""
+    flat = a.flatten(-3, -2)
+    rows = with_one(flat) if bias else flat
+    return rows.mT @ rows
+
+
+def _add(sums: dict[Names, Tensor], names: Names, value: Tensor) -> None:
+    sums[names] = sums[names] + value if names in sums else value
+
+
+def _axes(parameters: Tensor | None) -> int:
+    return 0 if parameters is None else parameters.dim() - 1

@@ -1,0 +1,164 @@
+"""What is claimed of the step that is held back: its limits, what it is indifferent to, what it costs."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fopng
+from methods.worlds import World, flat, live, make, multi_head, run, single_head
+
+NAME = "KroneckerFOPNG"
+
+
+def twins():
+    world = single_head()
+    return world, world.twin()
+
+
+def test_without_strength_it_is_sgd():
+    world, other = twins()
+    found, expected = run(make(NAME, world, strength=0.0), world), run(make("SGD", other), other)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_endless_strength_freezes_layers_that_old_tasks_fill():
+    """As many samples as inputs, as many outputs as units: every direction matters to the old task."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 4)).double()
+    loader = [(torch.randn(40, 3, dtype=torch.float64), torch.randint(4, (40,)))]
+    world = World(model, [loader, [(x + 1, y) for x, y in loader]])
+    optimizer = make(NAME, world, strength=1e12)
+    run(optimizer, world, range(1))
+    before = flat(model)
+    run(optimizer, world, range(1, 2), epochs=20)
+    torch.testing.assert_close(flat(model), before, rtol=0, atol=1e-8)
+
+
+def test_inputs_that_no_old_task_uses_stay_free():
+    """Endless strength, but two inputs were always zero: only their weights move."""
+    model = nn.Linear(5, 3, bias=False).double()
+    x = torch.randn(40, 5, dtype=torch.float64)
+    x[:, 3:] = 0
+    world = World(model, [[(x, torch.randint(3, (40,)))], [(torch.randn_like(x), torch.randint(3, (40,)))]])
+    optimizer = make(NAME, world, strength=1e12)
+    run(optimizer, world, range(1))
+    before = model.weight.detach().clone()
+    run(optimizer, world, range(1, 2), epochs=20)
+    moved = (model.weight.detach() - before).abs()
+    assert moved[:, :3].max() < 1e-8
+    assert moved[:, 3:].min() > 1e-4
+
+
+def test_one_task_and_one_sample_in_the_limit_are_ogd():
+    """One layer, one sample: `F` is the square of its gradient, and what is left is orthogonal to it."""
+    torch.manual_seed(1)
+    start = nn.Linear(4, 3).double()
+    sample = [(torch.randn(1, 4, dtype=torch.float64), torch.tensor([2]))]
+    new = [(torch.randn(6, 4, dtype=torch.float64), torch.randint(3, (6,)))]
+    ends = []
+    settings = (
+        (NAME, {"strength": 1e13, "signals": "observed"}),
+        ("OGD", {"score": "log-likelihood", "gram_damping": 0.0}),
+    )
+    for name, own in settings:
+        world = World(copy.deepcopy(start), [sample, new])
+        optimizer = make(name, world, first_task="own", **own)
+        for task in range(2):
+            optimizer.begin_task(task)
+            if task:
+                for _ in range(5):
+                    optimizer.zero_grad()
+                    world.loss(new[0]).backward()
+                    optimizer.step()
+            optimizer.end_task(world.loaders[task])
+        ends.append(flat(world.model))
+    assert (ends[0] - flat(start)).norm() > 1e-2
+    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
+
+
+def rotated(world: World, Q):
+    """The same functions of inputs that are turned, `x -> Q x`: the first layer's weight is turned with them."""
+    twin = world.twin()
+    twin.model[0].weight.data = world.model[0].weight.data @ Q.T
+    twin.loaders = [[(x @ Q.T, y) for x, y in loader] for loader in world.loaders]
+    return twin
+
+
+def test_turning_the_inputs_turns_the_steps():
+    """And the answers stay: the method sees no axes but those of the data."""
+    Q = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0]
+    world = single_head()
+    twin = rotated(world, Q)
+    for member in (world, twin):
+        run(make(NAME, member, generator=torch.Generator().manual_seed(3)), member)
+    x = world.loaders[0][0][0]
+    torch.testing.assert_close(twin.model(x @ Q.T), world.model(x), rtol=1e-9, atol=1e-10)
+
+
+def test_the_diagonal_method_does_see_axes():
+    """Or the test above could not fail."""
+    Q = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0]
+    world = single_head()
+    twin = rotated(world, Q)
+    for member in (world, twin):
+        run(make("EWC", member), member)
+    x = world.loaders[0][0][0]
+    assert (twin.model(x @ Q.T) - world.model(x)).abs().max() > 1e-4
+
+
+def test_eigenvectors_are_worked_out_once_a_task(monkeypatch):
+    world = multi_head()
+    optimizer = make(NAME, world)
+    counted = []
+    eigh = torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", lambda matrix: counted.append(matrix.shape[-1]) or eigh(matrix))
+    run(optimizer, world, range(1))
+    assert counted == []
+    for task, expected in ((1, [6, 4]), (2, [6, 4])):
+        for _ in live(optimizer, world, range(task, task + 1), epochs=3):
+            pass
+        # the trunk's two; the heads of other tasks take no part
+        assert counted == expected
+        counted.clear()
+
+
+def test_a_bias_that_joins_later_is_held_back_from_then_on():
+    world = single_head()
+    world.model[0].bias.requires_grad_(False)
+    optimizer = make(NAME, world, strength=1e12)
+    run(optimizer, world, range(1))
+    world.model[0].bias.requires_grad_(True)
+    run(optimizer, world, range(1, 2))
+    assert {tensor.shape[-1] for name, tensor in optimizer.method.matrices.items() if "0.weight" in name} == {6, 4}
+    before = world.model[0].bias.detach().clone()
+    run(optimizer, world, range(2, 3))
+    assert (world.model[0].bias - before).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_old_answers_change_less_the_more_strength(groups):
+    """A network with convolutions and a normalisation, on which nothing is exact."""
+    torch.manual_seed(0)
+    start = nn.Sequential(
+        nn.Conv2d(2, 4, 3, groups=groups), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+    )
+    tasks = [[(torch.randn(30, 2, 4, 4), torch.randint(3, (30,)))] for _ in range(2)]
+    drifts = []
+    for strength in (0.0, 10.0, 1000.0):
+        world = World(copy.deepcopy(start), tasks)
+        optimizer = make(NAME, world, strength=strength, generator=torch.Generator().manual_seed(0))
+        run(optimizer, world, range(1))
+        before = world.model(tasks[0][0][0]).detach()
+        run(optimizer, world, range(1, 2), epochs=30)
+        drifts.append(F.mse_loss(world.model(tasks[0][0][0]), before).item())
+    assert drifts[0] > 2 * drifts[1] > 4 * drifts[2]
+
+
+def test_memory_does_not_grow_with_tasks():
+    world = single_head()
+    optimizer = make(NAME, world)
+    sizes = [optimizer.diagnose().bytes for _ in live(optimizer, world)]
+    assert len(set(sizes[2:])) == 1
+    assert isinstance(optimizer, fopng.KroneckerFOPNG)

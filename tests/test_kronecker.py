@@ -1,0 +1,120 @@
+"""Kronecker-factored Fishers by their eigenvectors, against the matrices written out."""
+
+import pytest
+import torch
+from torch import nn
+
+import oracle
+from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage
+from fopng.moments import LayerMoments
+from fopng.parameters import ParamLayout
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}
+
+
+def moment(size, *lead, samples=None):
+    """A random second moment, of full rank unless there are fewer samples."""
+    rows = torch.randn(*lead, samples or 2 * size, size, dtype=torch.float64)
+    return rows.mT @ rows / rows.shape[-2]
+
+
+def small_model(bias=True):
+    """Two layers with something else between them."""
+    return nn.Sequential(nn.Linear(4, 3, bias=bias), nn.LayerNorm(3), nn.Linear(3, 2, bias=bias)).double()
+
+
+def fisher_of(model, *lead, rank=None):
+    """A Kronecker-factored Fisher of a model, and its moments by layer."""
+    layout = ParamLayout.of(model)
+    found, layers = {}, {}
+    for number in (0, 2):
+        layer = model[number]
+        bias = layer.bias is not None
+        names = tuple(f"{number}.{name}" for name, _ in layer.named_parameters())
+        found[layer] = moment(layer.in_features + bias, *lead), moment(layer.out_features, *lead)
+        layers[names] = LayerBasis.of(LayerMoments(*found[layer]), bias=bias, rank=rank)
+    diagonal = torch.rand(*lead, layout.size, dtype=torch.float64)
+    return KroneckerFisher(layout, layers, diagonal), found, diagonal
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_is_the_kronecker_product(bias):
+    model = small_model(bias)
+    fisher, found, diagonal = fisher_of(model)
+    F = oracle.layerwise_fisher(model, found, diagonal)
+    g = torch.randn(len(F), dtype=torch.float64)
+    torch.testing.assert_close(fisher(g), F @ g, **EXACT)
+    eye = torch.eye(len(F), dtype=torch.float64)
+    torch.testing.assert_close(fisher.map(lambda v: 1 / (v + 0.3))(g), torch.linalg.solve(F + 0.3 * eye, g), **EXACT)
+
+
+def test_replicas_are_those_alone():
+    model = small_model()
+    fisher, found, diagonal = fisher_of(model, 3)
+    g = torch.randn(3, diagonal.shape[-1], dtype=torch.float64)
+    inverse = fisher.map(lambda v: 1 / (v + 0.3))(g)
+    for r in range(3):
+        alone = {layer: (A[r], G[r]) for layer, (A, G) in found.items()}
+        F = oracle.layerwise_fisher(model, alone, diagonal[r])
+        torch.testing.assert_close(fisher(g)[r], F @ g[r], **EXACT)
+        torch.testing.assert_close(F @ inverse[r] + 0.3 * inverse[r], g[r], **EXACT)
+
+
+def averaged(A, rank):
+    """A moment whose smallest eigenvalues are all their mean."""
+    values, vectors = torch.linalg.eigh(A)
+    values[:-rank] = values[:-rank].mean()
+    return vectors @ torch.diag(values) @ vectors.T
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_inputs_beyond_the_rank_share_one_eigenvalue(bias, rank):
+    model = small_model(bias)
+    fisher, found, diagonal = fisher_of(model, rank=rank)
+    alike = {layer: (averaged(A, rank) if rank < len(A) else A, G) for layer, (A, G) in found.items()}
+    F = oracle.layerwise_fisher(model, alike, diagonal)
+    g = torch.randn(len(F), dtype=torch.float64)
+    torch.testing.assert_close(fisher(g), F @ g, **EXACT)
+    left = torch.linalg.solve(torch.eye(len(F), dtype=F.dtype) + 5 * F, g)
+    torch.testing.assert_close(fisher.map(lambda v: 1 / (1 + 5 * v))(g), left, **EXACT)
+
+
+def test_a_rank_beyond_the_layer_is_all_of_it():
+    model = small_model()
+    torch.manual_seed(0)
+    whole, _, _ = fisher_of(model)
+    torch.manual_seed(0)
+    capped, _, _ = fisher_of(model, rank=100)
+    g = torch.randn(whole.layout.size, dtype=torch.float64)
+    assert torch.equal(whole(g), capped(g))
+
+
+def test_a_moment_of_few_samples_has_no_eigenvalue_below_zero():
+    basis = LayerBasis.of(LayerMoments(moment(30, samples=3).float(), moment(4).float()), bias=False)
+    assert basis.values.min() >= 0
+    assert basis.values.dtype == torch.float32
+
+
+@pytest.mark.parametrize("strength", [0.1, 3.0, 1e4])
+def test_a_shrunk_gradient_still_descends_and_moves_old_answers_little(strength):
+    """`g^T v >= |v|^2` and `v^T F v <= |g|^2 / 4s`, whatever F is."""
+    model = small_model()
+    fisher, _, _ = fisher_of(model)
+    shrink = Shrinkage(fisher.map(lambda v: 1 / (1 + strength * v)))
+    for _ in range(20):
+        g = torch.randn(fisher.layout.size, dtype=torch.float64)
+        v = shrink(g)
+        assert g @ v >= v @ v > 0
+        assert v @ fisher(v) <= g @ g / (4 * strength)
+        torch.testing.assert_close(v + shrink.removed(g), g, **EXACT)
+
+
+def test_the_bound_is_reached():
+    """A gradient along an eigenvector of eigenvalue `1/s`: the bound is no looser than it must be."""
+    model = small_model()
+    fisher, found, diagonal = fisher_of(model)
+    values, vectors = torch.linalg.eigh(oracle.layerwise_fisher(model, found, diagonal))
+    s, g = 1 / values[5], vectors[:, 5]
+    v = fisher.map(lambda own: 1 / (1 + s * own))(g)
+    torch.testing.assert_close(v @ fisher(v), g @ g / (4 * s), **EXACT)
