@@ -1,24 +1,28 @@
 """Runs side by side: microseconds a step and replica, and the throughput against one run at a time.
 
     python bench/replicas.py gpu [--steps 300]     every method, MLP (m = 80, 320; R = 1, 5, 35) and CNN (R = 1, 5, 15)
-    python bench/replicas.py cpu [--steps 200]     five seeds of FOPNG side by side against one after another
+    python bench/replicas.py cpu [--rounds 3]      five seeds of FOPNG on Split-MNIST (one epoch; MNIST must be there): side by
+                                                   side, one after another, and written straightforwardly
 
-Weights, samples and stored gradients are made up; what is measured is the engine's own step on them (gather the batch, forward,
-backward, update), after the memory is filled and the Fisher estimated. On a GPU the steps are replayed from a CUDA graph; times are
+On a GPU weights, samples and stored gradients are made up; what is measured is the engine's own step on them (gather the batch,
+forward, backward, update), after the memory is filled and the Fisher estimated. The steps are replayed from a CUDA graph; times are
 of the device, between events, and the ceilings (copy bandwidth, float32 matrix product) are measured in the same run.
 """
 
 import argparse
 import json
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import fopng
+from fopng.benchmarks import find_benchmark
+from fopng.config import RunConfig
 from fopng.data.splits import Split
 from fopng.environment import describe_environment
 from fopng.models import MLP, ConvNet, Network
@@ -27,7 +31,12 @@ from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel, stack_methods
 from fopng.replicas.steps import Stepper
 from fopng.replicas.task import ReplicaTask
+from fopng.request import Request
+from fopng.runs import Workshop
+from fopng.store import Store
 from fopng.train.loop import plain_arithmetic, predict_task
+from fopng.waves import EngineName
+from straightforward import Straightforward
 
 RESULTS = Path(__file__).parent / "results"
 METHODS: dict[str, Callable[..., fopng.ContinualOptimizer]] = {
@@ -184,12 +193,37 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
 
 
 def on_cpu(steps: int, rounds: int) -> dict[str, object]:
-    """Five seeds of FOPNG side by side against the same step of one alone, in turns."""
-    device = torch.device("cpu")
-    together = prepare("mlp", "fopng", 5, 320, steps, device)
-    alone = prepare("mlp", "fopng", 1, 320, steps, device)
-    pairs = [(together(False), alone(False)) for _ in range(rounds)]
-    return {"five side by side / five times one": statistics.median(a / (5 * b) for a, b in pairs), "seconds": pairs}
+    """Five seeds of FOPNG on Split-MNIST: side by side, one after another, and straightforwardly (extrapolated)."""
+    request = Request(benchmark="split-mnist", methods=["fopng"], seeds=range(5), epochs=1)
+    configs = request.configurations()
+    pairs = [{engine: _whole(configs, engine) for engine in ("replicas", "single")} for _ in range(rounds)]
+    plain = statistics.median(pair["single"] for pair in pairs)
+    stream = find_benchmark("split-mnist").build(seed=0)
+    slow = {
+        name: 5
+        * Straightforward(stream, every_step=every).seconds(
+            epochs=1, batch=10, stored=80, steps=max(5, steps // (100 if every else 10)), samples=steps
+        )
+        for name, every in (("A inverted once an epoch", False), ("A inverted in every step, as printed", True))
+    }
+    side_by_side = statistics.median(pair["single"] / pair["replicas"] for pair in pairs)
+    best = min(plain, statistics.median(pair["replicas"] for pair in pairs))
+    return {
+        "one after another / side by side": side_by_side,
+        "straightforward / ours": {name: seconds / best for name, seconds in slow.items()},
+        "steps that the straightforward one is extrapolated from": steps // 10,
+        "seconds": {"pairs": pairs, "straightforward": slow},
+    }
+
+
+def _whole(configs: Sequence[RunConfig], engine: EngineName) -> float:
+    """The seconds of whole runs, results and all, in a folder of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Workshop(store=Store(Path(folder)), device=torch.device("cpu"), engine=engine)
+        start = time.perf_counter()
+        results = workshop.do(configs)
+        assert all(result.status == "finished" for result in results)
+        return time.perf_counter() - start
 
 
 def main() -> None:

@@ -153,14 +153,13 @@ def main() -> None:
             target = TARGETS[name].get(label)
             print(f"  {label:20} {ratio:8.2f}" + (f"   target {target:.1f}" if target else ""))
         print(f"  dense / fopng        {ratios['dense'] / ratios['fopng']:8.2f}   target 8.0")
-    if arguments.only is None:
-        RESULTS.parent.mkdir(exist_ok=True)
-        document = {
-            "command": "python bench/step.py",
-            "environment": describe_environment(torch.device("cpu")),
-            "ratios": found,
-        }
-        RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+    before = json.loads(RESULTS.read_text())["ratios"] if RESULTS.exists() else {}
+    document = {
+        "command": "python bench/step.py",
+        "environment": describe_environment(torch.device("cpu")),
+        "ratios": before | found,
+    }
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":
