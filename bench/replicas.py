@@ -198,7 +198,7 @@ def on_cpu(steps: int, rounds: int) -> dict[str, object]:
     configs = request.configurations()
     pairs = [{engine: _whole(configs, engine) for engine in ("replicas", "single")} for _ in range(rounds)]
     plain = statistics.median(pair["single"] for pair in pairs)
-    stream = find_benchmark("split-mnist").build(seed=0)
+    stream = find_benchmark("split-mnist").build(seed=0, validation=False)
     slow = {
         name: 5
         * Straightforward(stream, every_step=every).seconds(
