@@ -24,6 +24,7 @@ SETTINGS = {
     "ong": {"lr": 0.05, "gradients_per_task": 5},
     "natural-ogd": {"lr": 0.05, "gradients_per_task": 5},
     "fopng-k": {"lr": 0.05, "strength": 0.1, "fisher_samples": 20, "rank": 6},
+    "ncl": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20, "momentum": 0.5},
     "joint": {"lr": 0.05},
 }
 

@@ -30,7 +30,7 @@ from oracle import (
 )
 
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
-KRONECKER = ("KroneckerFOPNG",)
+KRONECKER = ("KroneckerFOPNG", "NCL")
 EUCLIDEAN = ("SGD", "Adam", "EWC", "OGD", *KRONECKER)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 
@@ -44,7 +44,8 @@ class Dense:
         self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task = 80
-        self.signals = "normal"
+        self.signals = "sampled" if name == "NCL" else "normal"
+        self.strength = 1000.0 if name == "NCL" else self.strength
         self.fisher_samples = 2000 if name in KRONECKER else None
         self.first_task = None if name in ("SGD", "Adam", "EWC", *KRONECKER) else 1e-2
         for setting, value in settings.items():
@@ -167,7 +168,7 @@ class Dense:
         if self.name == "OGD":
             return self.lr * self.project(g, eye, part)
         if self.name in KRONECKER:
-            return self.lr * self.held_back(g, part)
+            return self.lr * (self.held_back(g, part) + self.pull()[part])
         F = damped(torch.diag(self.f_new[part]), self.damping)
         if self.name == "FNG":
             return trust_region(F, g, self.lr)
@@ -181,6 +182,15 @@ class Dense:
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
         return torch.linalg.solve(damped(self.strength * F, 1.0), whole)[part]
+
+    def pull(self) -> Tensor:
+        """NCL's, to what old tasks have used: `(theta - theta*) / s`."""
+        theta = flat_parameters(self.model)
+        if self.name != "NCL" or not self.done:
+            return torch.zeros_like(theta)
+        inside = {id(p) for layer in self.layers for p in layer.parameters()}
+        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
+        return (theta - self.anchor) * (held | (sum(self.weights) > 0)) / self.strength
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""

@@ -44,6 +44,7 @@ ACCEPTS = {
     "FOPNG": ("projection", "fisher", "memory", "common"),
     "FOPNGPreFisher": ("projection", "fisher", "memory", "common"),
     "KroneckerFOPNG": ("common", "moments"),
+    "NCL": ("common", "moments"),
 }
 OWN = {
     "EWC": [{"strength": 3.0}],

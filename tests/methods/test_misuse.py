@@ -32,6 +32,7 @@ SETTINGS = {
     "epsilon": ("Adam", -1e-8, "epsilon of at least 0, got -1e-08"),
     "strength": ("EWC", -1.0, "strength of at least 0, got -1.0"),
     "strength, Kronecker": ("KroneckerFOPNG", -1.0, "strength of at least 0, got -1.0"),
+    "strength, NCL": ("NCL", 0.0, "strength above 0, got 0.0"),
     "signals": (
         "KroneckerFOPNG",
         "noise",

@@ -15,12 +15,12 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG, fopng.NCL),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
-KRONECKER = ("KroneckerFOPNG",)
+KRONECKER = ("KroneckerFOPNG", "NCL")
 FREE_RATES = ("SGD", "Adam", "EWC", *KRONECKER)
 
 

@@ -7,6 +7,7 @@ from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.optimizer import ContinualOptimizer
@@ -17,6 +18,7 @@ __all__ = [
     "EWC",
     "FNG",
     "FOPNG",
+    "NCL",
     "OGD",
     "ONG",
     "SGD",

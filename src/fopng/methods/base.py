@@ -108,6 +108,8 @@ class Method(ABC):
     """Whether a step needs the new task's Fisher."""
     needs_parameters: ClassVar[bool] = False
     """Whether a step needs the parameters."""
+    estimates: ClassVar[bool] = False
+    """Whether the end of a task asks for its data, although there is no memory of gradients."""
     own_start: ClassVar[bool] = True
     """Whether the method itself trains the first task, when nothing else is asked for."""
     scalar_rate: ClassVar[bool] = False

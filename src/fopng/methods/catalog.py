@@ -9,6 +9,7 @@ from fopng.methods.fng import FNG
 from fopng.methods.fopng import FOPNG
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.optimizer import ContinualOptimizer
@@ -69,6 +70,7 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry(
             "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
         ),
+        MethodEntry("ncl", NCL, "Natural continual learning", 2021, "Kao et al.", "moments of layers, weights"),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }
