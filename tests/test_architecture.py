@@ -17,7 +17,7 @@ ROOT = Path(fopng.__file__).parent
 LAYERS = {
     "words": ["types", "parameters", "atomic", "locks", "state", "randomness"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
-    "operators": ["basis", "memory", "metric", "fisher", "moments", "kronecker", "projection"],
+    "operators": ["basis", "memory", "metric", "fisher", "moments", "kronecker", "kfac", "projection"],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],
     "running": ["train", "replicas", "observers", "checkpoint"],

@@ -3,19 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
-from fopng.likelihood import Labels, Score, Signals
+from fopng.likelihood import Labels, Score
 from fopng.memory import Basis, GradientMemory, ScaledBasis
-from fopng.metric import Diagonal, Identity, Metric
-from fopng.moments import Moments
+from fopng.methods.fishers import FISHERS, Estimate, FisherKind, FisherName
+from fopng.methods.task import TaskData as TaskData
+from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
-from fopng.persample import SampleGradients
 from fopng.projection import Form, Projector, Remover, trust_region_step
-from fopng.pulling import Names
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -58,30 +57,6 @@ def default_gram_damping(value: float | None, damping: float, projection: Form) 
     if value is not None:
         return value
     return damping if projection == "printed" else ORTHOGONAL_GRAM_DAMPING
-
-
-class TaskData(Protocol):
-    """The task at hand, as a method may ask about it."""
-
-    def parameters(self) -> Tensor:
-        """The parameters now, `[..., p]`."""
-        ...
-
-    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        """Its diagonal Fisher now, `[..., p]`."""
-        ...
-
-    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        """Gradients of a score of `count` of its samples, now."""
-        ...
-
-    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        """`A [..., i, i]` of what each Linear and Conv layer is given, now; a layer that it does not reach is absent."""
-        ...
-
-    def moments(self, signals: Signals, samples: int | None) -> Moments:
-        """Both second moments of each Linear and Conv layer now, and a diagonal for everything else."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -296,13 +271,14 @@ class ProjectedMethod(Method):
         """The directions to project away: `G`, or what the method makes of it."""
         return self.visible()
 
-    def visible(self) -> Basis:
-        """The stored gradients in the parameters that take part."""
+    def visible(self, change: Callable[[GradientMemory], Basis] = lambda stored: stored) -> Basis:
+        """The stored gradients, or what is made of them, in the parameters that take part."""
         if self.active is None:
-            return self.stored
+            return change(self.stored)
         view = self.stored.only(self.active)
         partial = any(name not in self.active for key in view.layers for name in key)
-        return ScaledBasis(view, self.active_mask(view.like).to(view.like.dtype)) if partial else view
+        made = change(view)
+        return ScaledBasis(made, self.active_mask(view.like).to(view.like.dtype)) if partial else made
 
     def projection_metric(self) -> Metric:
         """The metric in which the projection is made."""
@@ -328,14 +304,16 @@ class ProjectedMethod(Method):
 
 @dataclass(kw_only=True)
 class FisherMetric(Method):
-    """Mixed into methods whose step has its length in the new task's diagonal Fisher.
+    """Mixed into methods whose step has its length in the new task's Fisher.
 
     Args:
+        metric: how that Fisher is approximated.
         damping: lambda, added to the Fisher before it is inverted.
         labels: which labels the Fisher uses.
         fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
     """
 
+    metric: FisherName
     damping: float | Tensor
     labels: Labels
     fisher_samples: int | None
@@ -344,20 +322,50 @@ class FisherMetric(Method):
     own_start: ClassVar[bool] = False
     scalar_rate: ClassVar[bool] = True
 
-    _metric: Diagonal | None = field(default=None, init=False, repr=False)
+    _metric: Metric | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
         super().check()
+        choose("metric", self.metric, get_args(FisherName))
         require(_all(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
         check_estimate(self.labels, self.fisher_samples)
 
     def refresh(self, task: TaskData) -> None:
-        self.vectors["fisher_new"] = task.fisher(self.labels, self.fisher_samples)
+        self.keep_fisher("new", self.estimate(task))
         self.forget_derived()
 
     def end_task(self, task: TaskData) -> None:
         super().end_task(task)
-        self.vectors.pop("fisher_new", None)
+        self._drop_fisher("new")
+
+    @property
+    def variant(self) -> str:
+        return f"metric={self.metric!r}"
+
+    @property
+    def kind(self) -> FisherKind:
+        """How Fishers are approximated."""
+        return FISHERS[self.metric]
+
+    def estimate(self, task: TaskData) -> Estimate:
+        """The Fisher of the task at hand."""
+        return self.kind.estimate(task, self.labels, self.fisher_samples)
+
+    def keep_fisher(self, which: str, fisher: Estimate) -> None:
+        """Make a Fisher part of the state: `new` or `old`."""
+        self._drop_fisher(which)
+        self.vectors[f"fisher_{which}"] = fisher.vector
+        self.matrices |= {f"{which} {key}": matrix for key, matrix in fisher.matrices.items()}
+
+    def kept_fisher(self, which: str) -> Estimate | None:
+        """A Fisher that is part of the state; None where there is none."""
+        vector = self.vectors.get(f"fisher_{which}")
+        own = {k.removeprefix(f"{which} "): m for k, m in self.matrices.items() if k.startswith(f"{which} ")}
+        return None if vector is None else Estimate(vector, own)
+
+    def _drop_fisher(self, which: str) -> None:
+        self.vectors.pop(f"fisher_{which}", None)
+        self.matrices = {key: m for key, m in self.matrices.items() if not key.startswith(f"{which} ")}
 
     def forget_derived(self) -> None:
         self._metric = None
@@ -365,9 +373,13 @@ class FisherMetric(Method):
 
     def natural_step(self, g: Tensor, lr: float | Tensor) -> Tensor:
         """The step of Fisher length `lr` along `F_new^-1 g`."""
-        return trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
+        step = trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
+        # a metric that is not diagonal would move parameters that take no part along with their neighbours
+        return step if self.metric == "diagonal" or self.active is None else step * self.active_mask(g)
 
     def step_metric(self) -> Metric:
         if self._metric is None:
-            self._metric = Diagonal(self.vectors["fisher_new"], damping=self.damping)
+            fisher = self.kept_fisher("new")
+            assert fisher is not None
+            self._metric = self.kind.metric(self.layout, fisher, self.damping)
         return self._metric

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage
+from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
 from fopng.methods.base import Method, TaskData, choose, is_count, require
 from fopng.moments import LayerMoments, Moments
@@ -120,13 +120,6 @@ class KroneckerMemory(Method):
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
         self._bases = {}
         super().load_state_dict(state, layout, like)
-
-
-def across(setting: float | Tensor, values: Tensor) -> float | Tensor:
-    """A setting as it multiplies values `[..., *]`: a number, or one a replica."""
-    if not isinstance(setting, Tensor):
-        return setting
-    return setting.reshape(*setting.shape, *[1] * (values.dim() - setting.dim()))
 
 
 def _key(kind: str, names: Names) -> str:
