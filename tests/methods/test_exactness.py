@@ -54,6 +54,7 @@ ACCEPTS = {
     "NCL": ("common", "moments"),
 }
 OWN = {
+    "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
     "EWC": [{"strength": 3.0}],
     "OGD": [{"gram_damping": 0.2}],
     "ONG": [{"gram_damping": 0.2}],
