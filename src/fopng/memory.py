@@ -3,7 +3,7 @@
 import itertools
 import json
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -311,6 +311,23 @@ class GradientMemory(Basis):
         # nothing stored concerns these parameters: no directions, rather than directions that are all zero
         view.shares = self.shares if view.layers else []
         return view
+
+    def mapped(self, change: Callable[[Names, LayerGradients], LayerGradients]) -> "GradientMemory":
+        """The same directions, each layer's changed: what a Fisher that is a block a layer makes of them."""
+        view = GradientMemory(self.layout)
+        view._arrange(
+            {
+                names: [_Segment(own.start, change(names, own.gradients), own.weight) for own in segments]
+                for names, segments in self._layers.items()
+            }
+        )
+        view.shares = self.shares
+        return view
+
+    def blocks(self) -> Iterator[tuple[Names, list[tuple[slice, LayerGradients, Tensor | None]]]]:
+        """What is held, layer by layer: for each piece the directions that it belongs to, its gradients, their diagonal weight."""
+        for names, segments in self._layers.items():
+            yield names, [(own.rows, own.gradients, own.weight) for own in segments]
 
     def relayout(self, layout: ParamLayout) -> None:
         """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""

@@ -15,7 +15,7 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG, fopng.NCL),
         *(fopng.SI, fopng.MAS, fopng.LwF, fopng.ER, fopng.GEM, fopng.AGEM),
         *(fopng.OnlineEWC, fopng.GPM, fopng.SGP),
     )
@@ -23,7 +23,7 @@ METHODS = {
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
-KRONECKER = ("KroneckerFOPNG",)
+KRONECKER = ("KroneckerFOPNG", "NCL")
 INPUTS = ("GPM", "SGP")
 FREE_RATES = ("SGD", "Adam", "SI", "MAS", "LwF", "ER", *ELASTIC, *KRONECKER, *INPUTS)
 REHEARSING = ("LwF", "ER", "GEM", "AGEM")

@@ -13,6 +13,7 @@ from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.lwf import LwF
 from fopng.methods.mas import MAS
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.online_ewc import OnlineEWC
@@ -32,6 +33,7 @@ __all__ = [
     "GEM",
     "GPM",
     "MAS",
+    "NCL",
     "OGD",
     "ONG",
     "SGD",

@@ -11,8 +11,9 @@ from torch import Tensor
 from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
 from fopng.likelihood import Labels, Score
 from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.methods.fishers import FISHERS, Estimate, FisherKind, FisherName
 from fopng.methods.task import TaskData as TaskData
-from fopng.metric import Diagonal, Identity, Metric
+from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import Form, Projector, Remover, trust_region_step
 from fopng.samples import Rehearser, SampleMemory
@@ -85,6 +86,8 @@ class Method(ABC):
     """Whether a step needs the new task's Fisher."""
     needs_parameters: ClassVar[bool] = False
     """Whether a step needs the parameters."""
+    estimates: ClassVar[bool] = False
+    """Whether the end of a task asks for its data, although there is no memory of gradients."""
     own_start: ClassVar[bool] = True
     """Whether the method itself trains the first task, when nothing else is asked for."""
     scalar_rate: ClassVar[bool] = False
@@ -304,13 +307,14 @@ class ProjectedMethod(Method):
         """The directions to project away: `G`, or what the method makes of it."""
         return self.visible()
 
-    def visible(self) -> Basis:
-        """The stored gradients in the parameters that take part."""
+    def visible(self, change: Callable[[GradientMemory], Basis] = lambda stored: stored) -> Basis:
+        """The stored gradients, or what is made of them, in the parameters that take part."""
         if self.active is None:
-            return self.stored
+            return change(self.stored)
         view = self.stored.only(self.active)
         partial = any(name not in self.active for key in view.layers for name in key)
-        return ScaledBasis(view, self.active_mask(view.like).to(view.like.dtype)) if partial else view
+        made = change(view)
+        return ScaledBasis(made, self.active_mask(view.like).to(view.like.dtype)) if partial else made
 
     def projection_metric(self) -> Metric:
         """The metric in which the projection is made."""
@@ -359,14 +363,16 @@ class ProjectedMethod(Method):
 
 @dataclass(kw_only=True)
 class FisherMetric(Method):
-    """Mixed into methods whose step has its length in the new task's diagonal Fisher.
+    """Mixed into methods whose step has its length in the new task's Fisher.
 
     Args:
+        metric: how that Fisher is approximated.
         damping: lambda, added to the Fisher before it is inverted.
         labels: which labels the Fisher uses.
         fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
     """
 
+    metric: FisherName
     damping: float | Tensor
     labels: Labels
     fisher_samples: int | None
@@ -375,20 +381,50 @@ class FisherMetric(Method):
     own_start: ClassVar[bool] = False
     scalar_rate: ClassVar[bool] = True
 
-    _metric: Diagonal | None = field(default=None, init=False, repr=False)
+    _metric: Metric | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
         super().check()
+        choose("metric", self.metric, get_args(FisherName))
         require(_all(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
         check_estimate(self.labels, self.fisher_samples)
 
     def refresh(self, task: TaskData) -> None:
-        self.vectors["fisher_new"] = task.fisher(self.labels, self.fisher_samples)
+        self.keep_fisher("new", self.estimate(task))
         self.forget_derived()
 
     def end_task(self, task: TaskData) -> None:
         super().end_task(task)
-        self.vectors.pop("fisher_new", None)
+        self._drop_fisher("new")
+
+    @property
+    def variant(self) -> str:
+        return f"metric={self.metric!r}"
+
+    @property
+    def kind(self) -> FisherKind:
+        """How Fishers are approximated."""
+        return FISHERS[self.metric]
+
+    def estimate(self, task: TaskData) -> Estimate:
+        """The Fisher of the task at hand."""
+        return self.kind.estimate(task, self.labels, self.fisher_samples)
+
+    def keep_fisher(self, which: str, fisher: Estimate) -> None:
+        """Make a Fisher part of the state: `new` or `old`."""
+        self._drop_fisher(which)
+        self.vectors[f"fisher_{which}"] = fisher.vector
+        self.matrices |= {f"{which} {key}": matrix for key, matrix in fisher.matrices.items()}
+
+    def kept_fisher(self, which: str) -> Estimate | None:
+        """A Fisher that is part of the state; None where there is none."""
+        vector = self.vectors.get(f"fisher_{which}")
+        own = {k.removeprefix(f"{which} "): m for k, m in self.matrices.items() if k.startswith(f"{which} ")}
+        return None if vector is None else Estimate(vector, own)
+
+    def _drop_fisher(self, which: str) -> None:
+        self.vectors.pop(f"fisher_{which}", None)
+        self.matrices = {key: m for key, m in self.matrices.items() if not key.startswith(f"{which} ")}
 
     def forget_derived(self) -> None:
         self._metric = None
@@ -396,9 +432,13 @@ class FisherMetric(Method):
 
     def natural_step(self, g: Tensor, lr: float | Tensor) -> Tensor:
         """The step of Fisher length `lr` along `F_new^-1 g`."""
-        return trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
+        step = trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
+        # a metric that is not diagonal would move parameters that take no part along with their neighbours
+        return step if self.metric == "diagonal" or self.active is None else step * self.active_mask(g)
 
     def step_metric(self) -> Metric:
         if self._metric is None:
-            self._metric = Diagonal(self.vectors["fisher_new"], damping=self.damping)
+            fisher = self.kept_fisher("new")
+            assert fisher is not None
+            self._metric = self.kind.metric(self.layout, fisher, self.damping)
         return self._metric

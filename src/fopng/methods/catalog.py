@@ -15,6 +15,7 @@ from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.lwf import LwF
 from fopng.methods.mas import MAS
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.online_ewc import OnlineEWC
@@ -90,6 +91,7 @@ METHODS: dict[str, MethodEntry] = {
         ),
         MethodEntry("gpm", GPM, "Gradient projection memory", 2021, "Saha et al.", _INPUTS),
         MethodEntry("sgp", SGP, "Scaled gradient projection", 2023, "Saha, Roy", _INPUTS),
+        MethodEntry("ncl", NCL, "Natural continual learning", 2021, "Kao et al.", "moments of layers, weights"),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }

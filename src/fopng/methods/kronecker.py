@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fopng.kronecker import KroneckerFisher, LayerBasis
+from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
 from fopng.methods.base import Method, TaskData, choose, is_count, require
 from fopng.moments import LayerMoments, Moments
@@ -17,23 +18,33 @@ from fopng.pulling import Names
 
 @dataclass(kw_only=True)
 class KroneckerMemory(Method):
-    """`F_old` over all tasks that are done: in each layer `(sum_t A_t) kron (sum_t G_t)`, elsewhere a sum of diagonals.
+    """`F_old`, the sum over all tasks that are done: a Kronecker product in each layer, diagonal elsewhere.
+
+    `sum_t A_t kron G_t` is taken for `A kron G` with `A = sum_t A_t` and `G` the mean of the `G_t`, weighted with the traces of
+    the `A_t`: the sum's trace, and its partial trace over the inputs, are exact.
 
     Args:
+        strength: s, how much `F_old` weighs against the identity.
         signals: what is sent back from the outputs for `G`.
         fisher_samples: how many samples the moments are taken on, drawn anew each time; None for all.
         rank: how many eigenvectors of a layer's inputs are kept exactly; None for all.
     """
 
+    strength: float | Tensor
     signals: Signals
     fisher_samples: int | None
     rank: int | None
 
+    estimates: ClassVar[bool] = True
+
     _bases: dict[Names, LayerBasis] = field(default_factory=dict, init=False, repr=False)
     _old: KroneckerFisher | None = field(default=None, init=False, repr=False)
+    _shrinkage: Shrinkage | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
         super().check()
+        inside = bool((torch.as_tensor(self.strength) >= 0).all())
+        require(inside, f"Expected strength of at least 0, got {self.strength}.")
         choose("signals", self.signals, get_args(Signals))
         for name in ("fisher_samples", "rank"):
             value = getattr(self, name)
@@ -44,47 +55,83 @@ class KroneckerMemory(Method):
         return f"signals={self.signals!r}"
 
     def end_task(self, task: TaskData) -> None:
-        self.remember(task.moments(self.signals, self.fisher_samples))
+        self.remember(self.measure(task))
         self.forget_derived()
+
+    def measure(self, task: TaskData) -> Moments:
+        """The moments of the task at hand."""
+        return task.moments(self.signals, self.fisher_samples)
 
     def remember(self, moments: Moments) -> None:
         """Add the moments of one more task to those of the others."""
         for names, own in moments.layers.items():
-            for kind, value in (("inputs", own.inputs), ("signals", own.signals)):
-                old = self._taken(kind, names, value.shape[-1])
-                self.matrices[_key(kind, names)] = value if old is None else old + value
-            self._bases.pop(names, None)
+            old = self._taken(names, own.inputs.shape[-1])
+            total = own if old is None else _sum(old, own)
+            self.matrices |= {_key("inputs", names): total.inputs, _key("signals", names): total.signals}
         rest = self.vectors.get("fisher_rest")
         self.vectors["fisher_rest"] = moments.rest if rest is None else rest + moments.rest
+        tasks = self.matrices.get(_key("tasks", ()), moments.rest.new_zeros(()))
+        self.matrices[_key("tasks", ())] = tasks + 1
 
-    def _taken(self, kind: str, names: Names, size: int) -> Tensor | None:
+    def _taken(self, names: Names, size: int) -> LayerMoments | None:
         """What is kept of a layer so far; one whose bias was frozen then knows nothing about it."""
         for known in (names, names[:1]):
-            old = self.matrices.pop(_key(kind, known), None)
-            if old is not None:
+            A = self.matrices.pop(_key("inputs", known), None)
+            if A is not None:
                 self._bases.pop(known, None)
-                missing = size - old.shape[-1]
-                return F.pad(old, (0, missing, 0, missing)) if missing else old
+                missing = size - A.shape[-1]
+                return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(_key("signals", known)))
         return None
+
+    def trace(self) -> Tensor:
+        """The trace of `F_old`, `[...]`."""
+        found = self.vectors["fisher_rest"].sum(-1)
+        for names in self.layers():
+            found = found + _trace(self.matrices[_key("inputs", names)]) * _trace(self.matrices[_key("signals", names)])
+        return found
 
     @property
     def remembers(self) -> bool:
         """Whether any task is done."""
         return "fisher_rest" in self.vectors
 
+    @property
+    def remover(self) -> Shrinkage | None:
+        if self._shrinkage is None and self.remembers:
+            s = self.weight()
+            left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
+            self._shrinkage = Shrinkage(left)
+        return self._shrinkage
+
+    def weight(self) -> float | Tensor:
+        """What `F_old` is multiplied with: the strength, in units of the method's own."""
+        return self.strength
+
+    def held_back(self, g: Tensor) -> Tensor:
+        """`(I + s F_old)^-1 g`: `[..., p] -> [..., p]`; the gradient itself before any task is done."""
+        return g if self.remover is None else self.remover(g)
+
     def old_fisher(self) -> KroneckerFisher:
         """`F_old` in the parameters that take part; eigenvectors are worked out again only where a layer's moments changed."""
         if self._old is None:
             layers = {
                 names: self._basis(names)
-                for names in self._layers()
+                for names in self.layers()
                 if self.active is None or not self.active.isdisjoint(names)
             }
             self._old = KroneckerFisher(self.layout, layers, self.vectors["fisher_rest"])
         return self._old
 
-    def _layers(self) -> list[Names]:
+    def layers(self) -> list[Names]:
+        """The layers that an old task has used, by their parameters."""
         return [tuple(names) for kind, *names in map(json.loads, self.matrices) if kind == "inputs"]
+
+    def used(self) -> Tensor:
+        """Which parameters an old task has used, `[..., p]`."""
+        mask = self.vectors["fisher_rest"] > 0
+        for names in self.layers():
+            mask[..., self.layout.span(names)] = True
+        return mask
 
     def _basis(self, names: Names) -> LayerBasis:
         if names not in self._bases:
@@ -93,7 +140,7 @@ class KroneckerMemory(Method):
         return self._bases[names]
 
     def forget_derived(self) -> None:
-        self._old = None
+        self._old = self._shrinkage = None
         super().forget_derived()
 
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
@@ -101,11 +148,14 @@ class KroneckerMemory(Method):
         super().load_state_dict(state, layout, like)
 
 
-def across(setting: float | Tensor, values: Tensor) -> float | Tensor:
-    """A setting as it multiplies values `[..., *]`: a number, or one a replica."""
-    if not isinstance(setting, Tensor):
-        return setting
-    return setting.reshape(*setting.shape, *[1] * (values.dim() - setting.dim()))
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def _sum(old: LayerMoments, new: LayerMoments) -> LayerMoments:
+    """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
+    share = _trace(new.inputs) / (_trace(old.inputs) + _trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
+    return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))
 
 
 def _key(kind: str, names: Names) -> str:

@@ -1,15 +1,13 @@
 """Fisher orthogonality made soft, with a Kronecker-factored Fisher: no stored gradients, no Gram matrix."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fopng.kronecker import Shrinkage
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import require
-from fopng.methods.kronecker import KroneckerMemory, across
+from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -17,35 +15,20 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+    """`v = eta (I + s F_old / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
 
-    Args:
-        strength: s.
+    The unit of the strength is f, the mean over tasks and parameters of the diagonal of their Fishers: s means the same whatever
+    the scale of inputs and outputs and the number of parameters.
     """
 
-    strength: float | Tensor
-
-    _shrinkage: Shrinkage | None = field(default=None, init=False, repr=False)
-
-    def check(self) -> None:
-        super().check()
-        inside = bool((torch.as_tensor(self.strength) >= 0).all())
-        require(inside, f"Expected strength of at least 0, got {self.strength}.")
+    def weight(self) -> float | Tensor:
+        tasks, used = self.matrices['["tasks"]'], self.used().sum(-1)
+        unit = self.trace() / (tasks * used)
+        # nothing came back from the outputs: there is nothing to hold on to
+        return self.strength / torch.where(unit > 0, unit, 1.0)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * (g if self.remover is None else self.remover(g))
-
-    @property
-    def remover(self) -> Shrinkage | None:
-        if self._shrinkage is None and self.remembers:
-            s = self.strength
-            left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
-            self._shrinkage = Shrinkage(left)
-        return self._shrinkage
-
-    def forget_derived(self) -> None:
-        self._shrinkage = None
-        super().forget_derived()
+        return lr * self.held_back(g)
 
 
 @final
@@ -87,7 +70,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float = 1e-2,
         *,
-        strength: float = 100.0,
+        strength: float = 10.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 256,
