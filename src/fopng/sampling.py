@@ -1,6 +1,6 @@
 """Drawing samples to keep from a task's batches, of any structure, and joining those that are alike."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -20,7 +20,7 @@ KEYS = 2**32
 FEW = 8
 """So many samples tell whether tasks are answered alike."""
 
-_CHECKED = 256
+_ASKED = 256
 
 
 @final
@@ -46,6 +46,10 @@ class TaskSamples(Protocol):
 
     def draw(self, count: int | None) -> list[Sampled]:
         """Some of them (None for all), each as likely as any other; a member for each kind that cannot be joined."""
+        ...
+
+    def check(self, batch: Batch) -> None:
+        """Raise for samples that could not be rehearsed, now and not in the middle of a step."""
         ...
 
     def key(self) -> Tensor:
@@ -89,13 +93,18 @@ class BatchSamples:
     generator: torch.Generator
 
     def draw(self, count: int | None) -> list[Sampled]:
-        """Some samples; labels that the model has no output for are told here, and not in the middle of a step."""
-        total = self._total()
-        drawn = draw_samples(map(self._named, self.batches), total, total if count is None else count, self.generator)
-        for sampled in drawn:
-            for rows in torch.arange(sample_count(sampled.batch)).split(_CHECKED):
-                self.source.answers(take(sampled.batch, rows))
-        return drawn
+        """Some samples."""
+        check_rewindable(self.batches)
+        total = sum(sample_count(batch) for batch in self.batches)
+        return draw_samples(map(self._named, self.batches), total, total if count is None else count, self.generator)
+
+    def check(self, batch: Batch) -> None:
+        """Raise unless every sample has a target, and the model an output for it."""
+        for part in _parts(batch):
+            outputs, targets = self.source.answers(part)
+            if targets is None:
+                raise ValueError("Expected targets of the samples to rehearse, got None. Return them from predict.")
+            self.source.likelihood.check(outputs, targets)
 
     def key(self) -> Tensor:
         """A random number."""
@@ -103,7 +112,7 @@ class BatchSamples:
 
     def learnt(self) -> Learnt:
         """From the first batch."""
-        predict, first = self.source.predict, next(iter(self.batches))
+        predict, first = self.source.predict, next(batch for batch in self.batches if sample_count(batch))
         name = predict.task_of(first) if isinstance(predict, PredictTask) else None
         return Learnt(name, self.source.path(take(first, torch.arange(min(FEW, sample_count(first))))))
 
@@ -114,8 +123,7 @@ class BatchSamples:
 
     def answers(self, batch: Batch) -> Tensor:
         """What the model answers, in chunks."""
-        parts = torch.arange(sample_count(batch)).split(_CHECKED)
-        return torch.cat([self.source.answers(take(batch, rows))[0] for rows in parts])
+        return torch.cat([self.source.answers(part)[0] for part in _parts(batch)])
 
     def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
         """By asking; batches that are pairs can only be answered alike, and of others nothing is known."""
@@ -133,9 +141,10 @@ class BatchSamples:
         predict = self.source.predict
         return predict.as_task(batch, predict.task_of(batch)) if isinstance(predict, PredictTask) else batch
 
-    def _total(self) -> int:
-        check_rewindable(self.batches)
-        return sum(sample_count(batch) for batch in self.batches)
+
+def _parts(batch: Batch) -> Iterator[Batch]:
+    for rows in torch.arange(sample_count(batch)).split(_ASKED):
+        yield take(batch, rows)
 
 
 def same_answers(answers: Sequence[Tensor]) -> bool:

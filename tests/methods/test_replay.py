@@ -224,6 +224,33 @@ def test_old_heads_are_rehearsed_too():
     assert torch.equal(world.model.heads[2].weight, last)
 
 
+def test_old_heads_may_have_fewer_outputs_than_new_tasks_have_labels():
+    world = separate()
+    world.model.heads[0] = nn.Linear(4, 2).double()
+    world.loaders[0] = [(x, y % 2, task) for x, y, task in world.loaders[0]]
+    optimizer = make("LwF", world)
+    run(optimizer, world, range(1))
+    before = world.model.heads[0].weight.clone()
+    run(optimizer, world, range(1, 2))
+    assert not torch.equal(world.model.heads[0].weight, before)
+
+
+@pytest.mark.parametrize("name", ["ER", "GEM", "AGEM"])
+def test_samples_without_targets_are_told(name):
+    world = single_head()
+    optimizer = make(name, world, predict=lambda model, batch: (model(batch[0]), None))
+    optimizer.begin_task(0)
+    with pytest.raises(ValueError, match="Expected targets of the samples to rehearse, got None"):
+        optimizer.end_task(world.loaders[0])
+    assert optimizer.diagnose().bytes == 0
+
+
+def test_lwf_needs_no_targets():
+    world = single_head()
+    optimizer = make("LwF", world, predict=lambda model, batch: (model(batch[0]), None))
+    assert run(optimizer, world).isfinite().all()
+
+
 @pytest.mark.parametrize("predict", [None, lambda model, batch: (model(batch[0]), batch[1])])
 @pytest.mark.parametrize("name", DENSE)
 def test_a_head_that_is_chosen_behind_the_batchs_back_is_told(name, predict):

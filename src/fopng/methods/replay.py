@@ -54,6 +54,8 @@ class ReplayMethod(RehearsingMethod):
             apart: whether tasks must stay apart, although one head answers them all.
         """
         drawn, learnt = sampling.draw(count), [*self.kept.learnt, sampling.learnt()]
+        for each in drawn:
+            sampling.check(each.batch)
         names = [task.name for task in learnt]
         together = not apart and sampling.answered_alike(drawn[0].batch, names)
         named, number = names[0 if together else -1], len(self.kept.learnt)

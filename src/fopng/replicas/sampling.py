@@ -50,6 +50,9 @@ class StackedTaskSamples:
         found, index = ranks.topk(total if count is None else min(count, total))
         return [Sampled((*self.samples.rows(index), self.number), found)]
 
+    def check(self, batch: Batch) -> None:
+        """The samples of a benchmark have targets that fit."""
+
     def key(self) -> Tensor:
         """A random number of each run, `[R]`."""
         return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.generators]).to(self.theta.device)
