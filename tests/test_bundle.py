@@ -5,9 +5,10 @@ import random
 
 import pytest
 
-from fopng.bundle import bundle_text, load_results, read_bundle, write_bundles
+from fopng.bundle import bundle_text, read_bundle
+from fopng.export import write_bundles
 from fopng.result import DamagedFileError
-from fopng.store import Store
+from fopng.store import Store, load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.bundle import load_results
 from fopng.publishing import TITLE, digest
 from fopng.report import report_html
+from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out
 

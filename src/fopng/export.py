@@ -1,13 +1,14 @@
-"""Results as CSV and JSON, for spreadsheets and other programs."""
+"""Results as CSV and JSON, for spreadsheets and other programs, and as bundles, to be committed."""
 
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fopng import atomic
+from fopng import atomic, bundle
 from fopng.config import canonical_json
 from fopng.result import RunResult
+from fopng.store import folder_name
 
 _WHO = ("benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed", "key")
 
@@ -41,6 +42,22 @@ def write_matrix_csv(path: Path, results: Iterable[RunResult]) -> None:
 def write_summary_csv(path: Path, results: Iterable[RunResult]) -> None:
     """A row a run, with its scores."""
     atomic.write_text(path, _csv(SUMMARY_COLUMNS, map(_summary_row, results)))
+
+
+def write_bundles(folder: Path, results: Iterable[RunResult]) -> list[Path]:
+    """Files to commit, one for each benchmark, protocol and part; the same results give the same files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, members in bundle.grouped(results, _bundle_name):
+        atomic.write_text(folder / name, bundle.bundle_text(members))
+        written.append(folder / name)
+    return written
+
+
+def _bundle_name(result: RunResult) -> str:
+    config = result.config
+    part = "-validation" if config.validation else ""
+    return f"{folder_name(config.benchmark)}-{folder_name(config.protocol)}{part}{bundle.SUFFIX}"
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -4,12 +4,12 @@ import contextlib
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fopng import atomic, locks
+from fopng import atomic, bundle, locks
 from fopng.checkpoint import Checkpoint
 from fopng.config import RunConfig
 from fopng.result import DamagedFileError, RunResult, read_result, result_text
@@ -33,7 +33,7 @@ class Store:
         *,
         damaged: Callable[[DamagedFileError], None] | None = None,
     ) -> list[RunResult]:
-        """Every finished run, in the order of benchmark, method, settings and seed.
+        """Every finished run, in its own folder or in a bundle, in the order of benchmark, method, settings and seed.
 
         Args:
             where: which results to keep, such as `selection(methods=["sgd"])`.
@@ -42,14 +42,14 @@ class Store:
         if not self.root.is_dir():
             raise FileNotFoundError(f"Expected a folder of runs, got {self.root}. Run something, or name the folder.")
         found = []
-        for path in sorted(self.root.rglob("result.json")):
+        for path in sorted([*self.root.rglob("result.json"), *self.root.rglob(f"*{bundle.SUFFIX}")]):
             try:
-                found.append(read_result(path))
+                found += _read(path)
             except DamagedFileError as error:
                 if damaged is None:
                     raise
                 damaged(error)
-        return sorted(filter(where, found), key=_reading_order)
+        return sorted(filter(where, found), key=bundle.reading_order)
 
 
 def selection(
@@ -167,6 +167,29 @@ def _read_config(path: Path) -> RunConfig | None:
     return None
 
 
-def _reading_order(result: RunResult) -> tuple[str, str, str, str, int]:
-    config = result.config
-    return config.benchmark, config.protocol, config.method, repr(sorted(config.settings.items())), config.seed
+def _read(path: Path) -> list[RunResult]:
+    return bundle.read_bundle(path) if path.name.endswith(bundle.SUFFIX) else [read_result(path)]
+
+
+def load_results(
+    paths: Sequence[Path],
+    where: Callable[[RunResult], bool] = lambda result: True,
+    *,
+    damaged: Callable[[DamagedFileError], None] | None = None,
+) -> list[RunResult]:
+    """Every result in some places, each run once: folders of runs or of bundles, or single bundles.
+
+    Args:
+        paths: where to look.
+        where: which results to keep.
+        damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
+    """
+    found: dict[str, RunResult] = {}
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"Expected a folder of runs or a file of results, got {path}. Name one that exists."
+            )
+        results = Store(path).results(where, damaged=damaged) if path.is_dir() else filter(where, _read(path))
+        found |= {result.config.key: result for result in results}
+    return sorted(found.values(), key=bundle.reading_order)

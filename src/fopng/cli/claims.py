@@ -22,8 +22,8 @@ def claims(
     as_json: JsonOption = False,
 ) -> None:
     """Judge each sentence of the paper that runs can decide: the verdict, and the numbers behind it."""
-    from fopng.bundle import load_results
     from fopng.claims import judge
+    from fopng.store import load_results
 
     results = load_results(places or [Path("runs")], damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
     findings = judge(results)

@@ -96,7 +96,9 @@ def paper(
     done: dict[str, RunResult] = {}
     for number, (part, configs) in enumerate(parts, start=1):
         say(f"Part {number} of {len(parts)}: {part.title}")
-        done |= {result.config.key: result for result in do_runs(configs, options.means(keep_going=True))}
+        # The paper's value of an ablated setting was done with the comparison.
+        new = [config for config in configs if config.key not in done]
+        done |= {result.config.key: result for result in do_runs(new, options.means(keep_going=True))} if new else {}
     results = list(done.values())
     findings = judge(results)
     if options.as_json:

@@ -26,9 +26,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write results into a few small files, beside what is there already: a run that is new replaces an old one."""
-    from fopng.bundle import load_results, write_bundles
     from fopng.cli.results import say_written
-    from fopng.store import selection
+    from fopng.export import write_bundles
+    from fopng.store import load_results, selection
 
     keeps = selection(benchmarks=benchmark, methods=method, protocols=None if protocol is None else [protocol.value])
     new = load_results([runs], keeps)
@@ -52,9 +52,9 @@ def publish(
 ) -> None:
     """Make the project's pages from results: the same results give the same pages, to the byte."""
     from fopng import atomic
-    from fopng.bundle import load_results
     from fopng.cli.results import say_written, write_page
     from fopng.publishing import TITLE, digest
+    from fopng.store import load_results
 
     results = load_results(places)
     docs.mkdir(parents=True, exist_ok=True)
