@@ -87,4 +87,4 @@ def _base(benchmark: str, protocol: str, seeds: Sequence[int], epochs: int | Non
 
 def _comparison(base: Request) -> tuple[Request, ...]:
     variants = [*((method, ()) for method in paper_methods()), *BESIDE]
-    return tuple(replace(base, methods=[method], assignments=assignments) for method, assignments in variants)
+    return tuple(replace(base, methods=[method], assignments=[*base.assignments, *more]) for method, more in variants)
