@@ -60,7 +60,8 @@ def learning_scatter(panel: Panel) -> Scatter | None:
         tuple(spots),
         tuple(tuple(front) for front in fronts if len(front) > 1),
         0.68,
-        "Up and to the left is better; markers as in the figure of the mean accuracy. The stepped line joins the methods of a family that no other beats in both "
+        "Up and to the left is better; markers as in the figure of the mean accuracy. The stepped line joins the methods "
+        "of a family that no other beats in both "
         f"(of all of them, also those switched off). Whiskers hold 68 %.{_about_markers(panel)}",
     )
 
