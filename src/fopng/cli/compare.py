@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fopng.cli.options import BenchmarkArgument, MethodsArgument
-from fopng.cli.run_options import RunOptions, takes_run_options
+from fopng.cli.run_options import RunOptions, takes
 
 PageOption = Annotated[
     Path | None,
@@ -16,7 +16,7 @@ PageOption = Annotated[
 ]
 
 
-@takes_run_options
+@takes(RunOptions)
 def compare(
     benchmark: BenchmarkArgument, options: RunOptions, methods: MethodsArgument = None, page: PageOption = None
 ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fopng.cli.options import BenchmarkArgument, MethodArgument
-from fopng.cli.run_options import RunOptions, takes_run_options
+from fopng.cli.run_options import RunOptions, takes
 
 
-@takes_run_options
+@takes(RunOptions)
 def run(benchmark: BenchmarkArgument, method: MethodArgument, options: RunOptions) -> None:
     """Run one method on a benchmark. A run that was interrupted goes on; one that is finished is not done again."""
     from fopng.cli.results import say, show_results

@@ -141,9 +141,6 @@ def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[.
     return wrap
 
 
-takes_run_options = takes(RunOptions)
-
-
 def parse_seeds(written: str) -> list[int]:
     """`5` is the seeds 0 to 4; `0,3,7` and `3,` are lists.
 
