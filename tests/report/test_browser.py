@@ -1,5 +1,6 @@
 """The page in Chromium: no errors, no requests, everything can be used, nothing lies on anything else."""
 
+import re
 import time
 import xml.etree.ElementTree
 
@@ -205,6 +206,8 @@ def test_figures_are_saved_as_they_are_shown(open_page):
     assert xml.etree.ElementTree.fromstring(drawing).tag.endswith("svg")
     assert "<title>sgd" in drawing
     assert "<title>ewc" not in drawing
+    assert re.search(r'<text class="n"[^>]*>sgd</text>', drawing)
+    assert not re.search(r'<text class="n"[^>]*>ewc</text>', drawing)
     for figure in ("p0-accuracy", "p0-matrix-1"):
         assert saved(browser, "PNG", figure).startswith(b"\x89PNG")
     assert "<rect" in saved(browser, "SVG", "p0-matrix-2").decode()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.report.charts import Spot, accuracy_curves, charts_of, learning_scatter, pareto_front
+from fopng.report.charts import Spot
+from fopng.report.figures import accuracy_curves, charts_of, learning_scatter, pareto_front
 from fopng.report.looks import looks_of
 from fopng.report.placing import DEPTH, HEIGHT, Box, place_labels
 from fopng.report.scales import Categories, Linear, Logarithmic, scale_of

@@ -168,6 +168,7 @@ def test_every_number_leads_to_its_runs_and_their_command():
     for run in results:
         assert run.config.key in there.html
     assert there.html.count("fopng run split-mnist sgd --seeds 3 --protocol matched") == 1
+    assert there.html.count("Seconds by phase: train 3.00, refresh 1.50.") == 2
 
 
 def test_families_are_parted_and_each_has_its_best(monkeypatch):

@@ -98,6 +98,13 @@ class Line:
         """All phases of a run together."""
         return self._over(lambda run: run.seconds)
 
+    @property
+    def phases(self) -> dict[str, Estimate]:
+        """The seconds of each phase of a run, the longest first."""
+        names = {name for run in self.runs for name in run.seconds_by_phase}
+        found = {name: Estimate.of([run.seconds_by_phase.get(name) for run in self.runs]) for name in names}
+        return dict(sorted(found.items(), key=lambda phase: (-phase[1].mean, phase[0])))
+
     @cached_property
     def memory(self) -> Estimate:
         """The peak of a run in bytes."""

@@ -14,9 +14,10 @@ from fopng.claims import judge
 from fopng.experiments import sort_out
 from fopng.findings import Finding
 from fopng.report import words
-from fopng.report.charts import Chart, Curves, charts_of, variation_curves
+from fopng.report.charts import Chart, Curves
 from fopng.report.claims import amount, counts, interval, judged, owners
 from fopng.report.families import Family, family_of
+from fopng.report.figures import charts_of, variation_curves
 from fopng.report.lines import Line
 from fopng.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
 from fopng.report.summary import Panel, panel_of, unique
@@ -134,7 +135,10 @@ def lightest(lines: Iterable[Line]) -> float:
 def surroundings(line: Line) -> list[str]:
     """What the runs of a line ran on, each once."""
     return sorted(
-        {", ".join(f"{name} {value}" for name, value in sorted(run.environment.items())) for run in line.runs}
+        {
+            ", ".join(f"{name} {value}" for name, value in sorted(run.environment.items()) if value is not None)
+            for run in line.runs
+        }
     )
 
 

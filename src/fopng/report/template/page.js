@@ -125,12 +125,30 @@ function drawnHeat(table) {
   }));
   return svg;
 }
+function addLegend(svg, figure) {
+  const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
+  context.font = "13px system-ui, sans-serif";
+  let x = 8, y = height + 16;
+  // Points are drawn as the lines of the panel's first figure are, and share its legend.
+  const lender = figure.dataset.legend ? document.getElementById(figure.dataset.legend) : figure;
+  for (const item of all(".legend li", lender)) {
+    if (!document.getElementById(item.firstChild.htmlFor).checked) continue;
+    const wide = 38 + context.measureText(item.textContent).width + 18;
+    if (x > 8 && x + wide > width) { x = 8; y += 20; }
+    const entry = drawn("g", { transform: `translate(${x} ${y - 6})` });
+    entry.append(item.querySelector("g").cloneNode(true), drawn("text", { class: "n", x: 38, y: 10.5 }, item.textContent));
+    svg.append(entry);
+    x += wide;
+  }
+  if (y > height + 16 || x > 8) svg.setAttribute("viewBox", `0 0 ${width} ${y + 16}`);
+}
 function standalone(figure) {
   const source = figure.querySelector("svg.chart");
   const svg = source ? source.cloneNode(true) : drawnHeat(figure.querySelector("table"));
   if (source) {
     const copies = all("[data-m]", svg);
     all("[data-m]", source).forEach((element, index) => { if (getComputedStyle(element).display === "none") copies[index].remove(); });
+    addLegend(svg, figure);
     svg.prepend(drawn("style", {}, document.getElementById("figure-style").textContent));
   }
   const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
