@@ -80,9 +80,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page from whatever runs are there, and print its tables."""
-    from fopng.bundle import load_results
     from fopng.cli.results import show_results
-    from fopng.store import selection
+    from fopng.store import load_results, selection
 
     kind = kind or _format_of(output)
     if matrix and kind is not Format.CSV:
