@@ -23,7 +23,7 @@ from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
 from fopng.together import Together
 from fopng.train import SAVE_SECONDS, Interrupted, Outcome, train
-from fopng.waves import EngineName, WaveFolder, alike, check_engine, stand_side_by_side
+from fopng.waves import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
 
 LOGGED_STEPS = 100
 """One step in so many is written to the log, with what it measured."""
@@ -99,7 +99,7 @@ class Workshop:
         for config, holder in held:
             self.notice(f"{_label(config)} is being done elsewhere; waiting for it. {holder}")
             done |= self._unless_it_fails(config, partial(self._wait_for, config))
-        self._clear_waves(configs)
+        clear_ended(self.store, configs)
         return [done[config.key] for config in configs if config.key in done]
 
     def _do_together(self, together: Together, group: list[RunConfig]) -> None:
@@ -170,13 +170,6 @@ class Workshop:
         result = result_of(folder.config, outcome, self.device)
         folder.finish(result)
         return result
-
-    def _clear_waves(self, configs: Iterable[RunConfig]) -> None:
-        """Remove what is left of waves whose runs have their results, made one by one perhaps."""
-        for group in alike(configs):
-            for wave in WaveFolder.begun(self.store, group[0]):
-                if wave.is_over():
-                    wave.clear()
 
     def _wait_for(self, config: RunConfig) -> RunResult:
         while True:

@@ -22,6 +22,7 @@ class Engine(StrEnum):
     AUTO = "auto"
     REPLICAS = "replicas"
     SINGLE = "single"
+    RAY = "ray"
 
 
 class PrecisionName(StrEnum):
@@ -204,7 +205,17 @@ EngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster.",
+        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster. "
+        "ray: on a cluster, or on all cores and GPUs of this machine.",
+        rich_help_panel=_HOW,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="The Ray cluster for --engine ray: HOST:PORT on one of its machines, or ray://HOST:PORT. RAY_ADDRESS is the same.",
+        show_default=False,
         rich_help_panel=_HOW,
     ),
 ]

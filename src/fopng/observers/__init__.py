@@ -12,7 +12,7 @@ from fopng.observers.events import (
     TaskEnded,
     TaskStarted,
 )
-from fopng.observers.jsonlog import JsonLog, read_log
+from fopng.observers.jsonlog import JsonLog, append_line, read_log
 from fopng.observers.progress import ProgressBar, ProgressLines, progress
 from fopng.observers.tensorboard import TensorBoard
 
@@ -31,6 +31,7 @@ __all__ = [
     "TaskEnded",
     "TaskStarted",
     "TensorBoard",
+    "append_line",
     "progress",
     "read_log",
 ]
