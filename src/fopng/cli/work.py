@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from rich.console import Console
 
@@ -50,7 +50,7 @@ class Means:
     @property
     def engine_here(self) -> EngineName:
         """How one machine does its runs; a worker of a cluster in the way that is faster."""
-        return "auto" if self.engine is Engine.RAY else self.engine.value
+        return "auto" if self.engine is Engine.RAY else cast("EngineName", self.engine.value)
 
     def __post_init__(self) -> None:
         if self.address is not None and self.engine is not Engine.RAY:

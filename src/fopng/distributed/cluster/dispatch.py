@@ -242,6 +242,7 @@ class Dispatcher:
             self._after_failure(missing, ending.failure)
         elif not missing.configs:
             self._counts["done"] += 1
+            clear_ended(self._shop.store, pending.configs)
         elif not self._stopping:
             # It was stopped and not by us, as when its machine is being shut down.
             self._waiting.append(pending)
