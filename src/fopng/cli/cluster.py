@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
@@ -38,9 +39,10 @@ def do_on_cluster(
     missing = configs if means.again else shop.unfinished(configs)
     if not missing:
         return shop.do(configs)
-    cluster = connect(means.address, missing, out=means.out, data_dir=means.data_dir)
-    shop = dataclasses.replace(shop, device=device_of(cluster, means.device, tell))
-    with ClusterView(console) as view:
+    # What Ray prints is no result.
+    with redirect_stdout(sys.stderr), ClusterView(console) as view:
+        cluster = connect(means.address, missing, out=means.out, data_dir=means.data_dir)
+        shop = dataclasses.replace(shop, device=device_of(cluster, means.device, tell))
         dispatcher = Dispatcher(shop, cluster, threads=means.threads or 1, show=view)
         results = dispatcher.do(configs, again=means.again)
     if not means.keep_going:

@@ -17,10 +17,14 @@ from fopng.distributed.cluster.shipping import code_for_workers, collect_goods
 
 LOCAL = "local"
 
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Nothing is reported to anybody; a task without a GPU does not have the variables of those that have one changed."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Nothing is reported to anybody, and nothing printed when this process has ended its work."""
 
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Despite its name: with 0, all of Ray on this machine listens on the loopback address alone, on every system."""
 
 
@@ -36,7 +40,7 @@ def connect(
         data_dir: where to look for datasets first.
     """
     where = address or os.environ.get("RAY_ADDRESS") or LOCAL
-    ray = import_ray(_QUIET | (_LOOPBACK if where == LOCAL else {}))
+    ray = import_ray(QUIET | (LOOPBACK if where == LOCAL else {}))
     if not ray.is_initialized():
         with _handlers_kept():
             try:

@@ -11,15 +11,15 @@ import torch
 
 from fopng.config import RunConfig
 from fopng.distributed.cluster.errands import Cluster, Needs
-from fopng.replicas import Footprint, NotStackable
+from fopng.replicas import Footprint
 from fopng.request import plan_of
-from fopng.waves import LARGEST_WAVE, alike, cut
+from fopng.waves import LARGEST_WAVE, cut
 
 PROCESS_BYTES = {"cpu": 2**29, "cuda": 3 * 2**30}
 """Main memory of a process that has torch, and CUDA's libraries, loaded."""
 
 ALONE_BYTES = 2**30
-"""What a run takes that cannot stand beside others, and whose memory therefore nobody has estimated."""
+"""What a run takes whose memory cannot be estimated, such as one that cannot stand beside others."""
 
 
 @final
@@ -61,7 +61,7 @@ class Estimator:
     def _estimated(self, pair: Sequence[RunConfig]) -> tuple[int, int]:
         try:
             footprint = Footprint([plan_of(config, self._data_dir) for config in pair], torch.device("cpu"))
-        except NotStackable:
+        except Exception:  # a run that cannot be made here fails at a worker, which is where it is told
             return 0, ALONE_BYTES
         return footprint.common, footprint.each
 
@@ -82,8 +82,3 @@ def form_waves(
     fit = estimator.most(group, cluster.largest().memory)
     room = max(1, cluster.room(estimator.needs(group[:1])))
     return cut(group, max(1, min(fit, -(-runs // room))))
-
-
-def groups(configs: Sequence[RunConfig], *, together: bool) -> list[list[RunConfig]]:
-    """Runs that may stand side by side, in lists."""
-    return alike(configs) if together else [[config] for config in configs]
