@@ -74,6 +74,7 @@ def methods(
         "fopng": fopng.FOPNG(model, 1e-5, **store, **fisher),
         "fopng (orthogonal)": fopng.FOPNG(model, 1e-5, projection="orthogonal", **store, **fisher),
         "fopng-prefisher": fopng.FOPNGPreFisher(model, 1e-5, **store, **fisher),
+        "ncl": fopng.NCL(model, 1e-4, predict=predict, fisher_samples=directions),
         "fopng-k": fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=directions),
     }
 

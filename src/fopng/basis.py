@@ -1,5 +1,6 @@
 """Directions that a projection removes, `B [p, m]`, as operators."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -83,6 +84,33 @@ class ScaledBasis(_Around):
 
     def dense(self) -> Tensor:
         return self.inner.dense() * self.scale.unsqueeze(-2)
+
+
+@final
+@dataclass(frozen=True)
+class ChangedBasis(_Around):
+    """A basis with a symmetric matrix in front, `F G`, that is known only by what it does to a vector.
+
+    Args:
+        inner: `G`.
+        change: `F v`, `[..., p] -> [..., p]`.
+    """
+
+    change: Callable[[Tensor], Tensor]
+
+    def matvec(self, c: Tensor) -> Tensor:
+        return self.change(self.inner.matvec(c))
+
+    def rmatvec(self, x: Tensor) -> Tensor:
+        return self.inner.rmatvec(self.change(x))
+
+    def gram(self, weights: Tensor | None) -> Tensor:
+        rows = self.dense().double()
+        return (rows if weights is None else rows * weights.unsqueeze(-2)) @ rows.mT
+
+    def dense(self) -> Tensor:
+        rows = self.inner.dense()
+        return torch.stack([self.change(row) for row in rows.unbind(-2)], -2)
 
 
 @final

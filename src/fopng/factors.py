@@ -85,12 +85,13 @@ class LinearGradients(LayerGradients):
         a: inputs of the layer, `[..., m, t, i]`.
         d: signals at its output, `[..., m, t, o]`.
         bias: whether the layer's bias, whose gradient is `sum_t d_t`, follows its weight.
+        ones: what the bias was multiplied with where that is not 1 (once a Fisher has changed the gradient), `[..., m, t]`.
     """
 
-    def __init__(self, a: Tensor, d: Tensor, *, bias: bool) -> None:
+    def __init__(self, a: Tensor, d: Tensor, *, bias: bool, ones: Tensor | None = None) -> None:
         if a.shape[:-1] != d.shape[:-1]:
             raise ValueError(f"Expected factors that agree but for the last axis, got {a.shape} and {d.shape}.")
-        self.a, self.d, self.bias = a, d, bias
+        self.a, self.d, self.bias, self.ones = a, d, bias, ones
         self._flat_a, self._flat_d = a.flatten(-3, -2), d.flatten(-3, -2)
 
     @property
@@ -126,7 +127,18 @@ class LinearGradients(LayerGradients):
         else:
             place.copy_(scaled.mT @ self._flat_a)
         if self.bias:
-            torch.sum(scaled, -2, out=out[..., self._weights :])
+            torch.sum(self._weighted(scaled), -2, out=out[..., self._weights :])
+
+    def _weighted(self, rows: Tensor) -> Tensor:
+        """Signals `[..., m t, o]` as they reach the bias."""
+        return rows if self.ones is None else rows * self.ones.flatten(-2).unsqueeze(-1)
+
+    def homogeneous(self) -> Tensor:
+        """The inputs with what the bias is multiplied with as the last one: `[..., m, t, i + 1]`, or `a` without a bias."""
+        if not self.bias:
+            return self.a
+        ones = self.a.new_ones(()).expand(self.a.shape[:-1]) if self.ones is None else self.ones
+        return torch.cat([self.a, ones.unsqueeze(-1)], -1)
 
     def _matrix(self, x: Tensor) -> Tensor:
         """The weight's part of a vector `[..., q]`, as a matrix `[..., o, i]`."""
@@ -135,7 +147,8 @@ class LinearGradients(LayerGradients):
     def rmatvec(self, x: Tensor) -> Tensor:
         answers = self._flat_a @ self._matrix(x).mT
         if self.bias:
-            answers += x[..., None, self._weights :]
+            own = x[..., None, self._weights :]
+            answers += own if self.ones is None else own * self.ones.flatten(-2).unsqueeze(-1)
         # einsum would write this as a batched product of rows, which is slower than the plain sum
         products: Tensor = (answers * self._flat_d).sum(-1)
         return products.reshape(*products.shape[:-1], -1, self.positions).sum(-1) if self.positions > 1 else products
@@ -145,7 +158,7 @@ class LinearGradients(LayerGradients):
             return self.slab(0, self.size).square().sum(-2)
         squares = self._flat_d.square()
         weight = (squares.mT @ self._flat_a.square()).flatten(-2)
-        return torch.cat([weight, squares.sum(-2)], -1) if self.bias else weight
+        return torch.cat([weight, self._weighted(self._weighted(squares)).sum(-2)], -1) if self.bias else weight
 
     def slab(self, start: int, stop: int) -> Tensor:
         i, weights = self.a.shape[-1], self._weights
@@ -156,26 +169,32 @@ class LinearGradients(LayerGradients):
             outer = d.mT @ self.a if self.positions > 1 else d.squeeze(-2).unsqueeze(-1) * self.a
             pieces.append(outer.flatten(-2)[..., start - first * i : min(stop, weights) - first * i])
         if stop > weights:
-            pieces.append(self.d[..., max(start - weights, 0) : stop - weights].sum(-2))
+            own = self.d[..., max(start - weights, 0) : stop - weights]
+            pieces.append((own if self.ones is None else own * self.ones.unsqueeze(-1)).sum(-2))
         return torch.cat(pieces, -1) if len(pieces) > 1 else pieces[0]
 
     def gram(self) -> Tensor | None:
         if self.positions > 1:
             return None
-        inputs = self._flat_a @ self._flat_a.mT
-        return (inputs + 1 if self.bias else inputs) * (self._flat_d @ self._flat_d.mT)
+        rows = self.homogeneous().flatten(-3, -2)
+        return (rows @ rows.mT) * (self._flat_d @ self._flat_d.mT)
 
     def select(self, rows: Tensor) -> "LinearGradients":
         rows = rows.to(self.a.device)
-        return LinearGradients(self.a.index_select(-3, rows), self.d.index_select(-3, rows), bias=self.bias)
+        ones = None if self.ones is None else self.ones.index_select(-2, rows)
+        return LinearGradients(self.a.index_select(-3, rows), self.d.index_select(-3, rows), bias=self.bias, ones=ones)
 
     def append(self, other: LayerGradients) -> "LinearGradients | None":
         if not isinstance(other, LinearGradients) or (other.positions, other.bias) != (self.positions, self.bias):
             return None
-        return LinearGradients(torch.cat([self.a, other.a], -3), torch.cat([self.d, other.d], -3), bias=self.bias)
+        if (self.ones is None) != (other.ones is None):
+            return None
+        ones = None if self.ones is None or other.ones is None else torch.cat([self.ones, other.ones], -2)
+        a, d = torch.cat([self.a, other.a], -3), torch.cat([self.d, other.d], -3)
+        return LinearGradients(a, d, bias=self.bias, ones=ones)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"a": self.a, "d": self.d}
+        return {"a": self.a, "d": self.d} | ({} if self.ones is None else {"ones": self.ones})
 
 
 @final
@@ -225,9 +244,9 @@ def layer_gradients(tensors: dict[str, Tensor], *, size: int) -> LayerGradients:
     """Rebuild a layer's gradients from `tensors()`; `size` is the number of its parameters."""
     if set(tensors) == {"g"}:
         return DenseGradients(tensors["g"])
-    if set(tensors) == {"a", "d"}:
+    if {"a", "d"} <= set(tensors) <= {"a", "d", "ones"}:
         a, d = tensors["a"], tensors["d"]
-        return LinearGradients(a, d, bias=size > a.shape[-1] * d.shape[-1])
+        return LinearGradients(a, d, bias=size > a.shape[-1] * d.shape[-1], ones=tensors.get("ones"))
     raise ValueError(f"Expected the tensors 'g', or 'a' and 'd', got {sorted(tensors)}.")
 
 

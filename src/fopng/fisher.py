@@ -63,13 +63,8 @@ def full_fisher(
     memory_limit: int = MEMORY_LIMIT,
 ) -> Tensor:
     """The whole Fisher, eq. 1 and 8: the mean of `g g^T`, `[..., p, p]`. For small models; arguments as `diagonal_fisher`."""
-    p = source.layout.size
     lead = torch.Size() if parameters is None else parameters.shape[:-1]
-    if 8 * p * p * lead.numel() > memory_limit:
-        raise ValueError(
-            f"Expected a full Fisher of at most {memory_limit} bytes, got {8 * p * p * lead.numel()} for {p} parameters. "
-            "Use the diagonal Fisher, or raise memory_limit."
-        )
+    check_full_size(source.layout.size, lead, memory_limit)
     total: Tensor | None = None
     count = 0
     for chunk in chunks(source, batches, samples, generator, parameters, memory_limit):
@@ -79,6 +74,15 @@ def full_fisher(
             total = outer if total is None else total + outer
         count += sample_count(chunk, len(lead))
     return _mean(source, total, count)
+
+
+def check_full_size(p: int, lead: torch.Size, memory_limit: int) -> None:
+    """Raise where the whole Fisher of p parameters, for these replicas, would be too large."""
+    if 8 * p * p * lead.numel() > memory_limit:
+        raise ValueError(
+            f"Expected a full Fisher of at most {memory_limit} bytes, got {8 * p * p * lead.numel()} for {p} parameters. "
+            "Use the diagonal Fisher, or raise memory_limit."
+        )
 
 
 def _mean(source: GradientSource, total: Tensor | None, count: int) -> Tensor:

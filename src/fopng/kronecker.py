@@ -12,9 +12,13 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.factors import LayerGradients, LinearGradients
+from fopng.likelihood import Generators, Labels, Signals
 from fopng.moments import LayerMoments
 from fopng.parameters import ParamLayout
+from fopng.persample import GradientSource
 from fopng.pulling import Names
+from fopng.types import Batch, sample_count
 
 Spectral = Callable[[Tensor], Tensor]
 """A function of eigenvalues, entry by entry."""
@@ -57,6 +61,10 @@ class LayerBasis:
         like = moments.inputs
         return cls(U_a[..., -k:].to(like).contiguous(), U_g.to(like).contiguous(), values.to(like), others, bias)
 
+    def turn(self, gradients: LinearGradients) -> tuple[Tensor, Tensor]:
+        """The factors of gradients along the eigenvectors: `a U_a [..., m, t, k]` and `d U_g [..., m, t, o]`."""
+        return gradients.homogeneous() @ self.inputs.unsqueeze(-3), gradients.d @ self.signals.unsqueeze(-3)
+
     def map(self, function: Spectral) -> "LayerBasis":
         """`f(F)`: the same eigenvectors, a function of the eigenvalues."""
         others = None if self.others is None else function(self.others)
@@ -80,6 +88,13 @@ class LayerBasis:
         if self.bias:
             y = C @ u.mT if self.others is None else C @ u.mT + h * self.others
             out[..., o * i :].copy_((self.signals @ y).squeeze(-1))
+
+
+def across(setting: float | Tensor, values: Tensor) -> float | Tensor:
+    """A setting as it multiplies values `[..., *]`: a number, or one a replica."""
+    if not isinstance(setting, Tensor):
+        return setting
+    return setting.reshape(*setting.shape, *[1] * (values.dim() - setting.dim()))
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,3 +153,51 @@ class Shrinkage:
     def removed(self, g: Tensor) -> Tensor:
         """What it takes away: `[..., p] -> [..., p]`."""
         return g - self.left(g)
+
+
+@final
+class SquareSums:
+    """The mean square of gradients along the eigenvectors of each layer, `[..., o, i]`: the eigenvalues of EKFAC.
+
+    Args:
+        source: the model.
+        signals: what is sent back from the outputs.
+        bases: the eigenvectors, all of them, by layer.
+        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
+        generator: draws noise and labels; one for all, or one for each replica.
+    """
+
+    def __init__(
+        self,
+        source: GradientSource,
+        signals: Signals | Labels,
+        bases: Mapping[Names, LayerBasis],
+        *,
+        parameters: Tensor | None = None,
+        generator: Generators = None,
+    ) -> None:
+        self._source, self._signals, self._bases = source, signals, bases
+        self._parameters, self._generator = parameters, generator
+        self._sums: dict[Names, Tensor] = {}
+        self._count = 0
+
+    def add(self, batch: Batch) -> None:
+        """Add the samples of a batch."""
+        self._source.show_factors(
+            batch, self._signals, self._see, parameters=self._parameters, generator=self._generator
+        )
+        self._count += sample_count(batch, 0 if self._parameters is None else self._parameters.dim() - 1)
+
+    def _see(self, number: int, names: Names, layer: LayerGradients) -> None:
+        if names not in self._bases or not isinstance(layer, LinearGradients):
+            return
+        h, d = self._bases[names].turn(layer)
+        # with one position the square of a product is the product of squares
+        alone = layer.positions == 1
+        squares = d.squeeze(-2).square().mT @ h.squeeze(-2).square() if alone else (d.mT @ h).square().sum(-3)
+        self._sums[names] = self._sums[names] + squares if names in self._sums else squares
+
+    def mean(self) -> dict[Names, Tensor]:
+        """The mean squares; zero for a layer that was not reached."""
+        found = {names: total / self._count for names, total in self._sums.items()}
+        return {names: found.get(names, torch.zeros_like(own.values)) for names, own in self._bases.items()}

@@ -35,10 +35,21 @@ from oracle import (
 
 SCORES = {"ground-truth": ground_truth_logit, "average": average_logit, "log-likelihood": log_likelihood}
 ELASTIC = ("EWC", "OnlineEWC")
-KRONECKER = ("KroneckerFOPNG",)
+KRONECKER = ("KroneckerFOPNG", "NCL")
 INPUTS = ("GPM", "SGP")
 EUCLIDEAN = ("SGD", "Adam", "OGD", *ELASTIC, *KRONECKER, *INPUTS)
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
+
+
+def sent_back(outputs: Tensor, back: Tensor) -> Tensor:
+    """A score whose derivative at the outputs is `back`."""
+    return (outputs * back).sum()
+
+
+def split_damping(A: Tensor, G: Tensor, lam: float) -> tuple[Tensor, Tensor]:
+    """Martens and Grosse, section 6.3."""
+    pi = ((A.trace() / len(A)) / (G.trace() / len(G))).sqrt()
+    return damped(A, pi * lam**0.5), damped(G, lam**0.5 / pi)
 
 
 class Dense:
@@ -50,9 +61,10 @@ class Dense:
         self.decay = 0.95 if name == "OnlineEWC" else 1.0
         self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
-        self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.gradients_per_task, self.metric, self.when_full, self.kept_energy = 80, "diagonal", "thin", 1.0
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
-        self.signals = "normal"
+        self.signals = "sampled" if name == "NCL" else "normal"
+        self.strength = 1000.0 if name == "NCL" else self.strength
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
@@ -64,7 +76,7 @@ class Dense:
         self.layers: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # A and G of each layer, over all tasks
         self.blocks: list[Tensor] = []  # each task's own gradients, [p, k]
         self.weights: list[Tensor] = []  # each task's own Fisher, [p]
-        self.f_old = self.f_new = self.anchor = None
+        self.f_old = self.f_new = self.anchor = self.old_pair = None
         self.sum, self.done = torch.zeros_like(flat_parameters(model)), 0
         self.moments = [torch.zeros_like(self.sum), torch.zeros_like(self.sum)]
         self.count = torch.zeros_like(self.sum)
@@ -91,13 +103,40 @@ class Dense:
 
     def refresh(self, batch) -> None:
         if self.name not in EUCLIDEAN and not self.first_steps:
-            self.f_new = self.fisher(batch)
+            self.f_new = self.estimate(batch)
+
+    def estimate(self, batch) -> Tensor:
+        """A Fisher as the metric approximates it: `[p]`, or `[p, p]` with the moments that it is made of in `self.pair`."""
+        if self.metric == "diagonal":
+            return self.fisher(batch)
+        batch = self.draw(batch, self.fisher_samples)
+        outputs, y = self.ask(self.model, batch)
+        self.signals = self.labels
+        backs = self.backs(outputs.detach(), y)
+        if self.metric == "full":
+            rows = [sample_gradients(self.model, (*batch[:1], back), len(back), sent_back, self.ask) for back in backs]
+            return sum(r.T @ r / len(r) for r in rows)
+        layers, squares = moments(self.model, batch, backs, self.ask)
+        self.pair = layers, squares
+        return layerwise_fisher(self.model, layers, squares)
+
+    def damped_new(self, part: Tensor) -> Tensor:
+        """`F_new + lam I`; KFAC's damping is split between the factors."""
+        if self.metric == "diagonal":
+            return damped(torch.diag(self.f_new[part]), self.damping)
+        if self.metric == "kfac":
+            layers, squares = self.pair
+            split = {layer: split_damping(A, G, self.damping) for layer, (A, G) in layers.items()}
+            return layerwise_fisher(self.model, split, squares + self.damping)[part][:, part]
+        return damped(self.f_new[part][:, part], self.damping)
 
     def end_task(self, batch) -> None:
-        if self.name in (*ELASTIC, "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher == "diagonal"):
-            f = self.fisher(batch)
+        if self.name in (*ELASTIC, "FOPNG") or (self.name == "FOPNGPreFisher" and self.prefisher != "empirical"):
+            f = self.estimate(batch) if self.prefisher == "metric" or self.name == "FOPNG" else self.fisher(batch)
             self.weights = [self.decay * old for old in self.weights] + [f]
             self.f_old = f if self.f_old is None else average_fisher(self.f_old, f, self.alpha)
+            if self.name == "FOPNG" and self.metric == "kfac":
+                self.f_old = self.averaged_moments()
         if self.name in PROJECTED:
             chosen = self.draw(batch, self.gradients_per_task)
             rows = sample_gradients(self.model, chosen, len(chosen[0]), SCORES[self.score], self.ask)
@@ -171,6 +210,22 @@ class Dense:
             y = torch.tensor([int((row.cumsum(0) < draw).sum()) for row, draw in zip(p.float(), u, strict=True)])
         return [hot[y] - p]
 
+    def averaged_moments(self) -> Tensor:
+        """`F_old` of averaged factors: those of KFAC are averaged, not their product."""
+        new, old = self.pair, self.old_pair
+        if old is not None:
+            alpha, layers = self.alpha, {}
+            for layer in {**old[0], **new[0]}:
+                some = old[0].get(layer, new[0].get(layer))
+                nothing = tuple(torch.zeros_like(m) for m in some)
+                pairs = zip(old[0].get(layer, nothing), new[0].get(layer, nothing), strict=True)
+                layers[layer] = tuple((1 - alpha) * a + alpha * b for a, b in pairs)
+            new = layers, (1 - alpha) * old[1] + alpha * new[1]
+        self.old_pair = new
+        inside = {id(p) for layer in new[0] for p in layer.parameters()}
+        outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
+        return layerwise_fisher(self.model, new[0], new[1] * outside)
+
     def thin(self) -> None:
         """Every task keeps the same share, evenly spaced; what does not divide goes to the first tasks."""
         while self.max_directions is not None and sum(b.shape[1] for b in self.blocks) > self.max_directions:
@@ -221,8 +276,12 @@ class Dense:
         return self.first_task is not None and self.done == 0
 
     def basis(self) -> Tensor:
+        if self.name == "FOPNG" and self.metric != "diagonal":
+            return self.f_old @ torch.cat(self.blocks, 1)
         if self.name == "FOPNG":
             return self.f_old[:, None] * torch.cat(self.blocks, 1)
+        if self.name == "FOPNGPreFisher" and self.prefisher == "metric" and self.metric != "diagonal":
+            return torch.cat([f @ b for f, b in zip(self.weights, self.blocks, strict=True)], 1)
         if self.name == "FOPNGPreFisher" and self.prefisher == "empirical":
             mixed = [self.mixed > 0, *[False] * len(self.blocks)]
             return torch.cat(
@@ -249,10 +308,10 @@ class Dense:
         if self.name == "OGD":
             return self.lr * self.project(g, eye, part)
         if self.name in KRONECKER:
-            return self.lr * self.held_back(g, part)
+            return self.lr * (self.held_back(g, part) + self.pull()[part])
         if self.name in INPUTS:
             return self.lr * self.kept(g, part)
-        F = damped(torch.diag(self.f_new[part]), self.damping)
+        F = self.damped_new(part)
         if self.name == "FNG":
             return trust_region(F, g, self.lr)
         return trust_region(F, self.project(g, eye if self.name == "ONG" else F, part), self.lr)
@@ -265,6 +324,15 @@ class Dense:
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
         return torch.linalg.solve(damped(self.strength * F, 1.0), whole)[part]
+
+    def pull(self) -> Tensor:
+        """NCL's, to what old tasks have used: `(theta - theta*) / s`."""
+        theta = flat_parameters(self.model)
+        if self.name != "NCL" or not self.done:
+            return torch.zeros_like(theta)
+        inside = {id(p) for layer in self.layers for p in layer.parameters()}
+        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
+        return (theta - self.anchor) * (held | (sum(self.weights) > 0)) / self.strength
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""

@@ -15,14 +15,14 @@ METHODS = {
     cls.__name__: cls
     for cls in (
         *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG),
+        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG, fopng.NCL),
         *(fopng.OnlineEWC, fopng.GPM, fopng.SGP),
     )
 }
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
-KRONECKER = ("KroneckerFOPNG",)
+KRONECKER = ("KroneckerFOPNG", "NCL")
 INPUTS = ("GPM", "SGP")
 FREE_RATES = ("SGD", "Adam", *ELASTIC, *KRONECKER, *INPUTS)
 

@@ -8,6 +8,7 @@ from fopng.methods.fopng import FOPNG
 from fopng.methods.gpm import GPM
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.online_ewc import OnlineEWC
@@ -21,6 +22,7 @@ __all__ = [
     "FNG",
     "FOPNG",
     "GPM",
+    "NCL",
     "OGD",
     "ONG",
     "SGD",

@@ -10,6 +10,7 @@ from fopng.methods.fopng import FOPNG
 from fopng.methods.gpm import GPM
 from fopng.methods.kronecker_fopng import KroneckerFOPNG
 from fopng.methods.natural_ogd import NaturalOGD
+from fopng.methods.ncl import NCL
 from fopng.methods.ogd import OGD
 from fopng.methods.ong import ONG
 from fopng.methods.online_ewc import OnlineEWC
@@ -76,6 +77,7 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry(
             "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
         ),
+        MethodEntry("ncl", NCL, "Natural continual learning", 2021, "Kao et al.", "moments of layers, weights"),
         MethodEntry("gpm", GPM, "Gradient projection memory", 2021, "Saha et al.", _INPUTS),
         MethodEntry("sgp", SGP, "Scaled gradient projection", 2023, "Saha, Roy", _INPUTS),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
 from fopng.methods.base import FisherMetric
+from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -28,7 +29,9 @@ class FNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
-        damping: lambda, added to `F_new` before it is inverted.
+        metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
+            eigenvalues), "full" (small models).
+        damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
         fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
         momentum: how much of the running sum of gradients is kept each step, before it is projected.
@@ -44,6 +47,7 @@ class FNG(ContinualOptimizer):
         model: nn.Module,
         lr: float,
         *,
+        metric: FisherName = "diagonal",
         damping: float = 1e-3,
         labels: Labels = "observed",
         fisher_samples: int | None = None,
@@ -54,5 +58,7 @@ class FNG(ContinualOptimizer):
         groups: Groups | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        method = FNGMethod(momentum=momentum, damping=damping, labels=labels, fisher_samples=fisher_samples)
+        method = FNGMethod(
+            momentum=momentum, metric=metric, damping=damping, labels=labels, fisher_samples=fisher_samples
+        )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, beside, default_gram_damping, require
+from fopng.methods.base import FisherMetric, TaskData, require
+from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ProjectedMethod, default_gram_damping
 from fopng.projection import Form
 from fopng.types import Predict
 
@@ -34,19 +36,21 @@ class FOPNGMethod(FisherMetric, ProjectedMethod):
         )
 
     def basis(self) -> Basis:
-        G = self.visible()
-        return ScaledBasis(G, self.vectors["fisher_old"]) if G.count else G
+        F_old = self.kept_fisher("old")
+        if F_old is None or self.kind.layerwise:
+            return self.visible(lambda G: G if F_old is None or G.count == 0 else self.kind.basis(F_old, G))
+        # what is stored of parameters that take no part reaches those that do
+        G = self.stored
+        return ScaledBasis(self.kind.basis(F_old, G), self.active_mask(G.like).to(G.like.dtype)) if G.count else G
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return self.natural_step(self.projector(g), lr)
 
     def store(self, task: TaskData, *, weight: Tensor | None) -> None:
         # at the end of the task, where the gradients are stored too (docs/deviations.md, 4)
-        fisher = task.fisher(self.labels, self.fisher_samples)
-        old = self.vectors.get("fisher_old")
-        alpha = beside(self.fisher_weight)
+        fisher, old = self.kind.kept(self.estimate(task)), self.kept_fisher("old")
         super().store(task, weight=weight)
-        self.vectors["fisher_old"] = fisher if old is None else (1 - alpha) * old + alpha * fisher
+        self.keep_fisher("old", fisher if old is None else self.kind.average(old, fisher, self.fisher_weight))
 
 
 @final
@@ -56,7 +60,9 @@ class FOPNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
-        damping: lambda, added to `F_new` before it is inverted.
+        metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
+            eigenvalues), "full" (small models).
+        damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
             the mean of A's diagonal, None for a value that covers rounding.
         fisher_weight: alpha, the weight of the newest task when its Fisher joins `F_old`.
@@ -97,6 +103,7 @@ class FOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float,
         *,
+        metric: FisherName = "diagonal",
         damping: float = 1e-3,
         gram_damping: float | None = None,
         fisher_weight: float = 0.5,
@@ -117,6 +124,7 @@ class FOPNG(ContinualOptimizer):
     ) -> None:
         method = FOPNGMethod(
             momentum=momentum,
+            metric=metric,
             damping=damping,
             labels=labels,
             fisher_samples=fisher_samples,

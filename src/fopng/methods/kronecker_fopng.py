@@ -1,15 +1,13 @@
 """Fisher orthogonality made soft, with a Kronecker-factored Fisher: no stored gradients, no Gram matrix."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from fopng.kronecker import Shrinkage
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import require
-from fopng.methods.kronecker import KroneckerMemory, across
+from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -17,35 +15,10 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
-
-    Args:
-        strength: s.
-    """
-
-    strength: float | Tensor
-
-    _shrinkage: Shrinkage | None = field(default=None, init=False, repr=False)
-
-    def check(self) -> None:
-        super().check()
-        inside = bool((torch.as_tensor(self.strength) >= 0).all())
-        require(inside, f"Expected strength of at least 0, got {self.strength}.")
+    """`v = eta (I + s F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md)."""
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * (g if self.remover is None else self.remover(g))
-
-    @property
-    def remover(self) -> Shrinkage | None:
-        if self._shrinkage is None and self.remembers:
-            s = self.strength
-            left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
-            self._shrinkage = Shrinkage(left)
-        return self._shrinkage
-
-    def forget_derived(self) -> None:
-        self._shrinkage = None
-        super().forget_derived()
+        return lr * self.held_back(g)
 
 
 @final

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, FisherMetric, ProjectedMethod
+from fopng.methods.base import FisherMetric
+from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
 from fopng.metric import Identity, Metric
 from fopng.types import Predict
 
@@ -33,7 +35,9 @@ class ONG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
-        damping: lambda, added to `F_new` before it is inverted.
+        metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
+            eigenvalues), "full" (small models).
+        damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         gram_damping: added to `G^T G`, times the mean of its diagonal; None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
         max_directions: the most gradients stored in all; None for no limit.
@@ -56,6 +60,7 @@ class ONG(ContinualOptimizer):
         model: nn.Module,
         lr: float,
         *,
+        metric: FisherName = "diagonal",
         damping: float = 1e-3,
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
@@ -74,6 +79,7 @@ class ONG(ContinualOptimizer):
     ) -> None:
         method = ONGMethod(
             momentum=momentum,
+            metric=metric,
             damping=damping,
             labels=labels,
             fisher_samples=fisher_samples,

@@ -1,55 +1,27 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from fopng.fisher import check_rewindable, diagonal_fisher, stored_gradients
-from fopng.likelihood import Labels, Likelihood, Score, Signals
+from fopng.fisher import check_rewindable
+from fopng.likelihood import Likelihood
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
+from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
-from fopng.moments import Moments, input_moments, layer_moments
 from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource, SampleGradients
-from fopng.pulling import Names
+from fopng.persample import GradientSource
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
 __all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
 
 Groups: TypeAlias = Sequence[Mapping[str, Any]]
 """Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
-
-
-@final
-@dataclass(frozen=True)
-class _Task:
-    """The task at hand of a drop-in optimizer: its model and its batches."""
-
-    source: GradientSource
-    batches: Iterable[Batch]
-    generator: torch.Generator
-    flatten: Callable[[], Tensor]
-
-    def parameters(self) -> Tensor:
-        return self.flatten()
-
-    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        return diagonal_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
-
-    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
-
-    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
-
-    def moments(self, signals: Signals, samples: int | None) -> Moments:
-        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -292,8 +264,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self._attach()
         self.method.move(self._blank())
 
-    def _data(self, batches: Iterable[Batch]) -> _Task:
-        return _Task(self.source, batches, self.generator, self._flat_parameters)
+    def _data(self, batches: Iterable[Batch]) -> LoaderTask:
+        return LoaderTask(self.source, batches, self.generator, self._flat_parameters)
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:

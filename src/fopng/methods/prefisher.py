@@ -9,13 +9,16 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, MixedBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, choose, default_gram_damping
+from fopng.methods.base import FisherMetric, TaskData, choose
+from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ProjectedMethod, default_gram_damping
 from fopng.projection import Form
 from fopng.types import Predict
 
-PreFisher: TypeAlias = Literal["diagonal", "empirical"]
-"""What multiplies a task's gradients: its diagonal Fisher, or the empirical Fisher of the gradients themselves."""
+PreFisher: TypeAlias = Literal["diagonal", "empirical", "metric"]
+"""What multiplies a task's gradients: its diagonal Fisher, the empirical Fisher of the gradients themselves, or its Fisher as the
+metric approximates it."""
 
 
 @final
@@ -35,11 +38,11 @@ class FOPNGPreFisherMethod(FisherMetric, ProjectedMethod):
 
     @property
     def variant(self) -> str:
-        return f"prefisher={self.prefisher!r}"
+        return f"{super().variant}, prefisher={self.prefisher!r}"
 
     def basis(self) -> Basis:
         G = self.visible()
-        return G if self.prefisher == "diagonal" or G.count == 0 else MixedBasis(G, self._empirical_mix())
+        return G if self.prefisher != "empirical" or G.count == 0 else MixedBasis(G, self._empirical_mix())
 
     def _empirical_mix(self) -> Tensor:
         """`F_t G_t = G_t (G_t^T G_t) / k_t`: how each task's gradients are combined, block by block, `[..., m, m]`."""
@@ -54,13 +57,18 @@ class FOPNGPreFisherMethod(FisherMetric, ProjectedMethod):
         return mix
 
     def stored_combinations(self, mix: Tensor) -> Tensor:
-        return mix if self.prefisher == "diagonal" else self._empirical_mix() @ mix
+        return self._empirical_mix() @ mix if self.prefisher == "empirical" else mix
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return self.natural_step(self.projector(g), lr)
 
     def store(self, task: TaskData, *, weight: Tensor | None) -> None:
-        if self.prefisher == "diagonal":
+        if self.prefisher == "metric" and self.metric != "diagonal":
+            fisher = self.kind.kept(self.estimate(task))
+            blocks = task.gradients(self.gradients_per_task, self.score)
+            self.stored.append(*(self.kind.times(fisher, block) for block in blocks))
+            return
+        if self.prefisher != "empirical":
             weight = task.fisher(self.labels, self.fisher_samples)
         super().store(task, weight=weight)
 
@@ -72,7 +80,9 @@ class FOPNGPreFisher(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
-        damping: lambda, added to `F_new` before it is inverted.
+        metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
+            eigenvalues), "full" (small models).
+        damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
             the mean of A's diagonal, None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
@@ -83,7 +93,7 @@ class FOPNGPreFisher(ContinualOptimizer):
         projection: "printed" (the paper's `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks;
             docs/deviations.md, 1).
         prefisher: what multiplies a task's gradients: "diagonal" (its diagonal Fisher) or "empirical" (the empirical Fisher of
-            the stored gradients, `G_t G_t^T / k`, never formed).
+            the stored gradients, `G_t G_t^T / k`, never formed) or "metric" (its Fisher as the metric approximates it).
         labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
         fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
         score: of which score they are: "ground-truth" (the true class's logit), "average" (the mean logit), "log-likelihood".
@@ -100,6 +110,7 @@ class FOPNGPreFisher(ContinualOptimizer):
         model: nn.Module,
         lr: float,
         *,
+        metric: FisherName = "diagonal",
         damping: float = 1e-3,
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
@@ -120,6 +131,7 @@ class FOPNGPreFisher(ContinualOptimizer):
     ) -> None:
         method = FOPNGPreFisherMethod(
             momentum=momentum,
+            metric=metric,
             damping=damping,
             labels=labels,
             fisher_samples=fisher_samples,

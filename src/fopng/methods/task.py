@@ -1,13 +1,19 @@
-"""What a method may ask about the task at hand."""
+"""What a method may ask about the task at hand, and how a model and its batches answer."""
 
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, final
 
+import torch
 from torch import Tensor
 
+from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
+from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Score, Signals
-from fopng.moments import Moments
-from fopng.persample import SampleGradients
+from fopng.moments import Moments, input_moments, layer_moments
+from fopng.persample import GradientSource, SampleGradients
 from fopng.pulling import Names
+from fopng.types import Batch
 
 
 class TaskData(Protocol):
@@ -32,3 +38,50 @@ class TaskData(Protocol):
     def moments(self, signals: Signals, samples: int | None) -> Moments:
         """Both second moments of each Linear and Conv layer now, and a diagonal for everything else."""
         ...
+
+    def turned_squares(
+        self, bases: Mapping[Names, LayerBasis], labels: Labels, samples: int | None
+    ) -> dict[Names, Tensor]:
+        """Mean squared gradients along the eigenvectors of each layer now, `[..., o, i]`."""
+        ...
+
+    def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        """Its whole Fisher now, `[..., p, p]`; for small models."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class LoaderTask(TaskData):
+    """The task at hand of a drop-in optimizer: its model and its batches."""
+
+    source: GradientSource
+    batches: Iterable[Batch]
+    generator: torch.Generator
+    flatten: Callable[[], Tensor]
+
+    def parameters(self) -> Tensor:
+        return self.flatten()
+
+    def fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        return diagonal_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+
+    def gradients(self, count: int, score: Score) -> list[SampleGradients]:
+        return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+
+    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+
+    def moments(self, signals: Signals, samples: int | None) -> Moments:
+        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
+
+    def turned_squares(
+        self, bases: Mapping[Names, LayerBasis], labels: Labels, samples: int | None
+    ) -> dict[Names, Tensor]:
+        sums = SquareSums(self.source, labels, bases, generator=self.generator)
+        for chunk in chunks(self.source, self.batches, samples, self.generator, None):
+            sums.add(chunk)
+        return sums.mean()
+
+    def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        return full_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)

@@ -7,7 +7,6 @@ from typing import Any, final
 import torch
 
 from fopng.checkpoint import Checkpoint, CheckpointError
-from fopng.methods.base import Method
 from fopng.observers import (
     Audience,
     EpochStarted,
@@ -139,7 +138,7 @@ class _Wave:
         while self.position["epoch"] < self.plans[0].epochs and self.runs.bury():
             self._learn_epoch(number, task, samples, at_hand, stepper)
             self.position |= {"epoch": self.position["epoch"] + 1, "step": 0}
-        estimates = type(self.method).end_task is not Method.end_task
+        estimates = self.method.memory is not None or self.method.needs_parameters or self.method.estimates
         if self.runs.prove(samples, task) if estimates else self.runs.bury():
             with torch.no_grad(), self.watch.phase("end of task"):
                 self.method.end_task(at_hand)

@@ -1,6 +1,6 @@
 """What a method may ask about the task at hand, for R runs at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fopng.factors import SampleGradients
-from fopng.fisher import MEMORY_LIMIT
+from fopng.fisher import MEMORY_LIMIT, check_full_size
+from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Score, Signals
 from fopng.moments import InputSums, Moments, MomentSums, clear
 from fopng.persample import GradientSource
@@ -85,6 +86,34 @@ class ReplicaTask:
         finite = moments.finite()
         self.alive.logical_and_(finite)
         return moments.cleared(finite)
+
+    def turned_squares(
+        self, bases: Mapping[Names, LayerBasis], labels: Labels, samples: int | None
+    ) -> dict[Names, Tensor]:
+        """Mean squared gradients along the eigenvectors of each layer of each run now, `[R, o, i]`."""
+        sums = SquareSums(self.source, labels, bases, parameters=self.theta, generator=self.generators)
+        for batch in self._batches(samples):
+            sums.add(batch)
+        found = sums.mean()
+        finite = torch.ones_like(self.alive)
+        for squares in found.values():
+            finite &= squares.isfinite().flatten(1).all(-1)
+        self.alive.logical_and_(finite)
+        return {names: clear(squares, finite) for names, squares in found.items()}
+
+    def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
+        """The whole Fisher of each run now, `[R, p, p]`."""
+        check_full_size(self.theta.shape[-1], self.theta.shape[:-1], MEMORY_LIMIT)
+        total, count = torch.zeros(()), 0
+        for batch in self._batches(samples):
+            for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
+                rows = gradients.dense()
+                total = total.to(rows) + rows.mT @ rows
+            count += batch[0].shape[1]
+        fisher = total / count
+        finite = fisher.isfinite().flatten(1).all(-1)
+        self.alive.logical_and_(finite)
+        return clear(fisher, finite)
 
     def _batches(self, samples: int | None, *, whole: bool = False) -> Iterator[Batch]:
         """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""

@@ -1,0 +1,97 @@
+"""Natural Continual Learning (Kao et al., 2021)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from fopng.likelihood import Likelihood, Signals
+from fopng.methods.base import TaskData, beside, require
+from fopng.methods.kronecker import KroneckerMemory
+from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.types import Predict
+
+
+@final
+@dataclass(kw_only=True)
+class NCLMethod(KroneckerMemory):
+    """`v = (eta / s) L^-1 (g + L (theta - theta*))`: the prior precision `L = F_old + I / s` as preconditioner and regulariser."""
+
+    needs_parameters: ClassVar[bool] = True
+
+    _pulled: Tensor | None = field(default=None, init=False, repr=False)
+
+    def check(self) -> None:
+        super().check()
+        require(bool((torch.as_tensor(self.strength) > 0).all()), f"Expected strength above 0, got {self.strength}.")
+
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        if not self.remembers:
+            return lr * g
+        assert theta is not None
+        moved = (theta - self.vectors["anchor"]) * self.pulled()
+        return lr * (self.held_back(g) + moved / beside(self.strength))
+
+    def pulled(self) -> Tensor:
+        """Which parameters have an old value to be pulled to: those that take part and that an old task has used, `[..., p]`."""
+        if self._pulled is None:
+            mask = self.vectors["fisher_rest"] > 0
+            for names in self.layers():
+                mask[..., self.layout.span(names)] = True
+            self._pulled = mask & self.active_mask(mask)
+        return self._pulled
+
+    def end_task(self, task: TaskData) -> None:
+        super().end_task(task)
+        self.vectors["anchor"] = task.parameters()
+
+    def forget_derived(self) -> None:
+        self._pulled = None
+        super().forget_derived()
+
+
+@final
+class NCL(ContinualOptimizer):
+    """Natural Continual Learning: natural gradients in the metric of the old tasks' precision, with a pull to the old parameters.
+
+    It minimises the new loss plus `|theta - theta*|^2 / 2` in the precision `F_old + I / strength`, and takes its steps in that
+    metric, too. `F_old` is Kronecker-factored; tasks are added up factor by factor (docs/kronecker.md).
+
+    Args:
+        model: the model to train.
+        lr: eta, the learning rate; Kao's gamma is `lr / strength`.
+        strength: s, the inverse of the prior precision that every parameter starts with: how freely it may move where no old task
+            holds it.
+        signals: whose score is sent back from the outputs for the Fisher: of "sampled" (the model's), "observed" (the data's) or
+            "expected" (all) labels; or "normal" noise of variance one.
+        fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
+        rank: eigenvectors of a layer's inputs that are kept exactly, the others share one eigenvalue; None for all.
+        momentum: how much of the running sum of gradients is kept each step, before it is held back.
+        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
+        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
+        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
+        groups: parameters with a learning rate of their own, `[{"params": ..., "lr": ...}]`.
+        generator: draws samples, noise and labels; by default one seeded like torch's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float = 1e-2,
+        *,
+        strength: float = 1000.0,
+        signals: Signals = "sampled",
+        fisher_samples: int | None = 2000,
+        rank: int | None = 256,
+        momentum: float = 0.0,
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        method = NCLMethod(
+            momentum=momentum, strength=strength, signals=signals, fisher_samples=fisher_samples, rank=rank
+        )
+        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)
