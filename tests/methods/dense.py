@@ -61,10 +61,11 @@ class Dense:
         self.decay = 0.95 if name == "OnlineEWC" else 1.0
         self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
-        self.gradients_per_task, self.metric, self.when_full, self.kept_energy = 80, "diagonal", "thin", 1.0
+        self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals = "sampled" if name == "NCL" else "normal"
-        self.strength = 1000.0 if name == "NCL" else self.strength
+        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 10.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
@@ -154,11 +155,13 @@ class Dense:
         batch = self.draw(batch, self.fisher_samples)
         outputs, y = self.ask(self.model, batch)
         layers, squares = moments(self.model, batch, self.backs(outputs.detach(), y), self.ask)
+        layers = {} if self.metric == "diagonal" and self.name == "NCL" else layers
         inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
         outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
         for layer, (A, G) in layers.items():
-            before = self.layers.get(layer, (0, 0))
-            self.layers[layer] = before[0] + A, before[1] + G
+            before = self.layers.get(layer, (torch.zeros_like(A), torch.zeros_like(G)))
+            weights = before[0].trace(), A.trace()
+            self.layers[layer] = before[0] + A, (weights[0] * before[1] + weights[1] * G) / sum(weights)
         self.weights.append(squares * outside)
 
     def look(self, batch) -> None:
@@ -321,18 +324,23 @@ class Dense:
         if not self.done:
             return g
         F = layerwise_fisher(self.model, self.layers, sum(self.weights))
+        unit = 1.0 if self.name == "NCL" else F.trace() / (self.done * self.used().sum())
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
-        return torch.linalg.solve(damped(self.strength * F, 1.0), whole)[part]
+        return torch.linalg.solve(damped(self.strength / unit * F, 1.0), whole)[part]
+
+    def used(self) -> Tensor:
+        """The parameters that some task has used."""
+        inside = {id(p) for layer in self.layers for p in layer.parameters()}
+        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
+        return held | (sum(self.weights) > 0)
 
     def pull(self) -> Tensor:
         """NCL's, to what old tasks have used: `(theta - theta*) / s`."""
         theta = flat_parameters(self.model)
         if self.name != "NCL" or not self.done:
             return torch.zeros_like(theta)
-        inside = {id(p) for layer in self.layers for p in layer.parameters()}
-        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
-        return (theta - self.anchor) * (held | (sum(self.weights) > 0)) / self.strength
+        return (theta - self.anchor) * self.used() / self.strength
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""

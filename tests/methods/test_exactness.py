@@ -57,6 +57,7 @@ ACCEPTS = {
     "NCL": ("common", "moments"),
 }
 OWN = {
+    "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
     "EWC": [{"strength": 3.0}],
     "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],
     "GPM": [

@@ -35,6 +35,7 @@ SETTINGS = {
     "decay": ("OnlineEWC", 1.5, r"decay in \[0, 1\], got 1.5"),
     "strength, Kronecker": ("KroneckerFOPNG", -1.0, "strength of at least 0, got -1.0"),
     "strength, NCL": ("NCL", 0.0, "strength above 0, got 0.0"),
+    "metric, NCL": ("NCL", "ekfac", "metric to be one of 'kfac', 'diagonal', got 'ekfac'"),
     "signals": (
         "KroneckerFOPNG",
         "noise",

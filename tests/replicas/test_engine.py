@@ -54,6 +54,8 @@ NUMERIC = [
     ("gpm", {"threshold": [0.5, 0.7, 0.9], "threshold_growth": [0.0, 0.05, 0.2]}),
     ("sgp", {"importance_scale": [0.0, 3.0, 100.0], "threshold": [0.5, 0.7, 0.9]}),
     ("online-ewc", {"decay": [0.0, 0.5, 1.0]}),
+    ("fopng-k", {"strength": [0.0, 0.1, 10.0], "lr": [0.05, 0.01, 0.002]}),
+    ("ncl", {"strength": [1.0, 10.0, 1000.0], "momentum": [0.0, 0.5, 0.9]}),
     ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
     ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
 ]
@@ -95,6 +97,14 @@ def test_every_number_of_a_method_can_differ(method):
             continue
         settings = [{name: default * share + 1e-3} for share in (0.5, 0.9)]
         train_replicas(plans(method, [0, 0], settings=settings, epochs=1, tasks=stream(tasks=1)), device=CPU)
+
+
+@pytest.mark.parametrize("metric", ["kfac", "ekfac", "full"])
+@pytest.mark.parametrize("method", ["fng", "ong", "natural-ogd", "fopng", "fopng-prefisher"])
+def test_every_metric(method, metric, tmp_path):
+    own = {"prefisher": "metric"} if method == "fopng-prefisher" else {}
+    settings = [{"metric": metric, "fisher_samples": 20, "damping": damping, **own} for damping in (1e-2, 1e-1)]
+    assert_same_runs(plans(method, range(2), settings=settings, epochs=1), tmp_path, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("labels", ["observed", "sampled", "expected"])

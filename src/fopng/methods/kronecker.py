@@ -18,7 +18,10 @@ from fopng.pulling import Names
 
 @dataclass(kw_only=True)
 class KroneckerMemory(Method):
-    """`F_old` over all tasks that are done: in each layer `(sum_t A_t) kron (sum_t G_t)`, elsewhere a sum of diagonals.
+    """`F_old`, the sum over all tasks that are done: a Kronecker product in each layer, diagonal elsewhere.
+
+    `sum_t A_t kron G_t` is taken for `A kron G` with `A = sum_t A_t` and `G` the mean of the `G_t`, weighted with the traces of
+    the `A_t`: the sum's trace, and its partial trace over the inputs, are exact.
 
     Args:
         strength: s, how much `F_old` weighs against the identity.
@@ -52,28 +55,40 @@ class KroneckerMemory(Method):
         return f"signals={self.signals!r}"
 
     def end_task(self, task: TaskData) -> None:
-        self.remember(task.moments(self.signals, self.fisher_samples))
+        self.remember(self.measure(task))
         self.forget_derived()
+
+    def measure(self, task: TaskData) -> Moments:
+        """The moments of the task at hand."""
+        return task.moments(self.signals, self.fisher_samples)
 
     def remember(self, moments: Moments) -> None:
         """Add the moments of one more task to those of the others."""
         for names, own in moments.layers.items():
-            for kind, value in (("inputs", own.inputs), ("signals", own.signals)):
-                old = self._taken(kind, names, value.shape[-1])
-                self.matrices[_key(kind, names)] = value if old is None else old + value
-            self._bases.pop(names, None)
+            old = self._taken(names, own.inputs.shape[-1])
+            total = own if old is None else _sum(old, own)
+            self.matrices |= {_key("inputs", names): total.inputs, _key("signals", names): total.signals}
         rest = self.vectors.get("fisher_rest")
         self.vectors["fisher_rest"] = moments.rest if rest is None else rest + moments.rest
+        tasks = self.matrices.get(_key("tasks", ()), moments.rest.new_zeros(()))
+        self.matrices[_key("tasks", ())] = tasks + 1
 
-    def _taken(self, kind: str, names: Names, size: int) -> Tensor | None:
+    def _taken(self, names: Names, size: int) -> LayerMoments | None:
         """What is kept of a layer so far; one whose bias was frozen then knows nothing about it."""
         for known in (names, names[:1]):
-            old = self.matrices.pop(_key(kind, known), None)
-            if old is not None:
+            A = self.matrices.pop(_key("inputs", known), None)
+            if A is not None:
                 self._bases.pop(known, None)
-                missing = size - old.shape[-1]
-                return F.pad(old, (0, missing, 0, missing)) if missing else old
+                missing = size - A.shape[-1]
+                return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(_key("signals", known)))
         return None
+
+    def trace(self) -> Tensor:
+        """The trace of `F_old`, `[...]`."""
+        found = self.vectors["fisher_rest"].sum(-1)
+        for names in self.layers():
+            found = found + _trace(self.matrices[_key("inputs", names)]) * _trace(self.matrices[_key("signals", names)])
+        return found
 
     @property
     def remembers(self) -> bool:
@@ -83,10 +98,14 @@ class KroneckerMemory(Method):
     @property
     def remover(self) -> Shrinkage | None:
         if self._shrinkage is None and self.remembers:
-            s = self.strength
+            s = self.weight()
             left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
             self._shrinkage = Shrinkage(left)
         return self._shrinkage
+
+    def weight(self) -> float | Tensor:
+        """What `F_old` is multiplied with: the strength, in units of the method's own."""
+        return self.strength
 
     def held_back(self, g: Tensor) -> Tensor:
         """`(I + s F_old)^-1 g`: `[..., p] -> [..., p]`; the gradient itself before any task is done."""
@@ -107,6 +126,13 @@ class KroneckerMemory(Method):
         """The layers that an old task has used, by their parameters."""
         return [tuple(names) for kind, *names in map(json.loads, self.matrices) if kind == "inputs"]
 
+    def used(self) -> Tensor:
+        """Which parameters an old task has used, `[..., p]`."""
+        mask = self.vectors["fisher_rest"] > 0
+        for names in self.layers():
+            mask[..., self.layout.span(names)] = True
+        return mask
+
     def _basis(self, names: Names) -> LayerBasis:
         if names not in self._bases:
             moments = LayerMoments(self.matrices[_key("inputs", names)], self.matrices[_key("signals", names)])
@@ -120,6 +146,16 @@ class KroneckerMemory(Method):
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
         self._bases = {}
         super().load_state_dict(state, layout, like)
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def _sum(old: LayerMoments, new: LayerMoments) -> LayerMoments:
+    """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
+    share = _trace(new.inputs) / (_trace(old.inputs) + _trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
+    return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))
 
 
 def _key(kind: str, names: Names) -> str:

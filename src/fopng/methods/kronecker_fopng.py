@@ -15,7 +15,17 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md)."""
+    """`v = eta (I + s F_old / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+
+    The unit of the strength is f, the mean over tasks and parameters of the diagonal of their Fishers: s means the same whatever
+    the scale of inputs and outputs and the number of parameters.
+    """
+
+    def weight(self) -> float | Tensor:
+        tasks, used = self.matrices['["tasks"]'], self.used().sum(-1)
+        unit = self.trace() / (tasks * used)
+        # nothing came back from the outputs: there is nothing to hold on to
+        return self.strength / torch.where(unit > 0, unit, 1.0)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
@@ -60,7 +70,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float = 1e-2,
         *,
-        strength: float = 100.0,
+        strength: float = 10.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 256,

@@ -1,22 +1,32 @@
 """Natural Continual Learning (Kao et al., 2021)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import TaskData, beside, require
+from fopng.methods.base import TaskData, beside, choose, require
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.moments import Moments
 from fopng.types import Predict
+
+Precision: TypeAlias = Literal["kfac", "diagonal"]
+"""How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors and cannot be added up."""
 
 
 @final
 @dataclass(kw_only=True)
 class NCLMethod(KroneckerMemory):
-    """`v = (eta / s) L^-1 (g + L (theta - theta*))`: the prior precision `L = F_old + I / s` as preconditioner and regulariser."""
+    """`v = (eta / s) L^-1 (g + L (theta - theta*))`: the prior precision `L = F_old + I / s` as preconditioner and regulariser.
+
+    Args:
+        metric: how `F_old` is approximated.
+    """
+
+    metric: Precision
 
     needs_parameters: ClassVar[bool] = True
 
@@ -25,6 +35,18 @@ class NCLMethod(KroneckerMemory):
     def check(self) -> None:
         super().check()
         require(bool((torch.as_tensor(self.strength) > 0).all()), f"Expected strength above 0, got {self.strength}.")
+        choose("metric", self.metric, get_args(Precision))
+        sent = self.metric == "kfac" or self.signals != "normal"
+        require(sent, "Expected signals of labels with metric='diagonal', got 'normal'. Use 'sampled'.")
+
+    @property
+    def variant(self) -> str:
+        return f"{super().variant}, metric={self.metric!r}"
+
+    def measure(self, task: TaskData) -> Moments:
+        if self.metric == "kfac" or self.signals == "normal":
+            return super().measure(task)
+        return Moments({}, task.fisher(self.signals, self.fisher_samples))
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         if not self.remembers:
@@ -36,10 +58,8 @@ class NCLMethod(KroneckerMemory):
     def pulled(self) -> Tensor:
         """Which parameters have an old value to be pulled to: those that take part and that an old task has used, `[..., p]`."""
         if self._pulled is None:
-            mask = self.vectors["fisher_rest"] > 0
-            for names in self.layers():
-                mask[..., self.layout.span(names)] = True
-            self._pulled = mask & self.active_mask(mask)
+            used = self.used()
+            self._pulled = used & self.active_mask(used)
         return self._pulled
 
     def end_task(self, task: TaskData) -> None:
@@ -63,6 +83,7 @@ class NCL(ContinualOptimizer):
         lr: eta, the learning rate; Kao's gamma is `lr / strength`.
         strength: s, the inverse of the prior precision that every parameter starts with: how freely it may move where no old task
             holds it.
+        metric: how `F_old` is approximated: "kfac" (a Kronecker product a layer) or "diagonal".
         signals: whose score is sent back from the outputs for the Fisher: of "sampled" (the model's), "observed" (the data's) or
             "expected" (all) labels; or "normal" noise of variance one.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -81,6 +102,7 @@ class NCL(ContinualOptimizer):
         lr: float = 1e-2,
         *,
         strength: float = 1000.0,
+        metric: Precision = "kfac",
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 256,
@@ -92,6 +114,11 @@ class NCL(ContinualOptimizer):
         generator: torch.Generator | None = None,
     ) -> None:
         method = NCLMethod(
-            momentum=momentum, strength=strength, signals=signals, fisher_samples=fisher_samples, rank=rank
+            momentum=momentum,
+            strength=strength,
+            metric=metric,
+            signals=signals,
+            fisher_samples=fisher_samples,
+            rank=rank,
         )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)
