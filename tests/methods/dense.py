@@ -62,13 +62,13 @@ class Dense:
         self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
+        self.signals = "sampled" if name == "NCL" else "normal"
+        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 10.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
-        self.metric = "kfac" if name == "NCL" else "diagonal"
-        self.signals = "sampled" if name == "NCL" else "normal"
-        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 10.0}.get(name, self.strength)
         self.fisher_samples = 2000 if name in KRONECKER else None
         self.first_task = None if name in ("SGD", "Adam", *ELASTIC, *KRONECKER, *INPUTS) else 1e-2
         for setting, value in settings.items():

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, default_gram_damping, require
+from fopng.methods.base import FisherMetric, TaskData, require
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ProjectedMethod, default_gram_damping
 from fopng.projection import Form
 from fopng.types import Predict
 

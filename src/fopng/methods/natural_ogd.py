@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, FisherMetric, ProjectedMethod
+from fopng.methods.base import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
 from fopng.types import Predict
 
 

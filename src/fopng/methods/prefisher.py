@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, MixedBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, choose, default_gram_damping
+from fopng.methods.base import FisherMetric, TaskData, choose
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ProjectedMethod, default_gram_damping
 from fopng.projection import Form
 from fopng.types import Predict
 
@@ -56,7 +57,7 @@ class FOPNGPreFisherMethod(FisherMetric, ProjectedMethod):
         return mix
 
     def stored_combinations(self, mix: Tensor) -> Tensor:
-        return mix if self.prefisher == "diagonal" else self._empirical_mix() @ mix
+        return self._empirical_mix() @ mix if self.prefisher == "empirical" else mix
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return self.natural_step(self.projector(g), lr)
