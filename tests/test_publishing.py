@@ -9,7 +9,7 @@ from fopng.publishing import TITLE, digest
 from fopng.report import report_html
 from fopng.store import load_results
 from paper_runs import paper_run
-from sweep_runs import held_out
+from sweep_runs import held_out, on_test
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,6 +44,17 @@ def test_the_same_results_give_the_same_text_in_any_order():
 
 def test_no_results_at_all():
     assert "## Final accuracy" in digest([])
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b", "two\nlines", "`code`"])
+def test_hostile_names_are_text(name):
+    text = digest(
+        [on_test(0.5, benchmark=name, method=name, settings={name: name}), held_out(0.5, benchmark=name, method=name)]
+    )
+    assert "<script" not in text
+    assert "`code`" not in text
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in tables)
 
 
 def test_tables_are_whole():
