@@ -78,6 +78,18 @@ def test_held_out_runs_are_a_sweep():
     assert found.comparisons == ()
 
 
+def test_sweeps_with_seeds_of_their_own_are_told_apart():
+    other = [
+        held_out(0.7, method="sgd", seed=seed, settings={"lr": rate})
+        for rate in (0.25, 1.0)
+        for seed in (200, 201, 202)
+    ]
+    unfinished = sweep()[:-1]
+    found = sort_out([*unfinished, *other]).responses
+    assert [(len(each.points), len(each.points[0].results)) for each in found] == [(3, 2), (2, 3)]
+    assert [each.chosen.settings["lr"] for each in found] == [0.25, 0.25]
+
+
 def test_the_papers_filter_is_applied_on_mnist_alone():
     for benchmark, chosen in (("split-mnist", False), ("split-cifar10", True)):
         [found] = sort_out(sweep(first=0.85, benchmark=benchmark)).responses

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.publishing import TITLE, digest
-from fopng.report import report_html
+from fopng.publishing import digest, pages
 from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
@@ -65,7 +64,5 @@ def test_tables_are_whole():
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are committed yet")
 def test_the_published_pages_are_those_of_the_committed_results():
-    results = load_results([ROOT / "results"])
-    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == digest(results)
-    page = (ROOT / "docs" / "results" / "report.html").read_text(encoding="utf-8")
-    assert page == report_html(results, title=TITLE)
+    for name, text in pages(load_results([ROOT / "results"])).items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text

@@ -8,6 +8,7 @@ from fopng.config import Value, canonical_json, differing
 from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
 from fopng.methods.catalog import METHODS
+from fopng.report import report_html
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -25,6 +26,12 @@ COMMANDS = """## Commands
     fopng sweep experiments/mnist.toml --out runs       settings selected on validation, then measured on test
     fopng export runs results                           the result files that are committed
     make results                                        this page and the other one"""
+
+
+def pages(results: Iterable[RunResult]) -> dict[str, str]:
+    """The text of every published page, by its name below the folder of the documentation."""
+    results = list(results)
+    return {"results.md": digest(results), "results/report.html": report_html(results, title=TITLE)}
 
 
 def digest(results: Iterable[RunResult]) -> str:
