@@ -27,7 +27,7 @@ class KroneckerMemory(Method):
         strength: s, how much `F_old` weighs against the identity.
         signals: what is sent back from the outputs for `G`.
         fisher_samples: how many samples the moments are taken on, drawn anew each time; None for all.
-        rank: how many eigenvectors of a layer's inputs are kept exactly; None for all.
+        rank: how many eigenvectors of a layer's inputs are kept, the others share one eigenvalue; None for all.
     """
 
     strength: float | Tensor
