@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fopng.likelihood import Labels
 from fopng.memory import GradientMemory
-from fopng.methods.fishers import FISHERS, Estimate, FisherKind, FisherName
+from fopng.methods.fishers import Estimate, FisherKind, FisherName, fisher_kind
 from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
@@ -242,12 +242,14 @@ class FisherMetric(Method):
 
     Args:
         metric: how that Fisher is approximated.
+        fisher_rank: how many of its directions are kept, where it is of low rank plus diagonal.
         damping: lambda, added to the Fisher before it is inverted.
         labels: which labels the Fisher uses.
         fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
     """
 
     metric: FisherName
+    fisher_rank: int
     damping: float | Tensor
     labels: Labels
     fisher_samples: int | None
@@ -261,6 +263,7 @@ class FisherMetric(Method):
     def check(self) -> None:
         super().check()
         choose("metric", self.metric, get_args(FisherName))
+        require(is_count(self.fisher_rank), f"Expected fisher_rank of at least 1, got {self.fisher_rank}.")
         require(holds(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
         check_estimate(self.labels, self.fisher_samples)
 
@@ -272,14 +275,23 @@ class FisherMetric(Method):
         super().end_task(task)
         self._drop_fisher("new")
 
+    def attach(self, layout: ParamLayout) -> None:
+        old: ParamLayout | None = getattr(self, "layout", None)
+        for which in ("new", "old"):
+            fisher = self.kept_fisher(which)
+            if fisher is not None and old is not None and old != layout:
+                grown = self.kind.carried(fisher.matrices, layout, old)
+                self.matrices |= {f"{which} {key}": matrix for key, matrix in grown.items()}
+        super().attach(layout)
+
     @property
     def variant(self) -> str:
-        return f"metric={self.metric!r}"
+        return f"metric={self.metric!r}" + (f", fisher_rank={self.fisher_rank}" if self.metric == "low-rank" else "")
 
     @property
     def kind(self) -> FisherKind:
         """How Fishers are approximated."""
-        return FISHERS[self.metric]
+        return fisher_kind(self.metric, self.fisher_rank)
 
     def estimate(self, task: TaskData) -> Estimate:
         """The Fisher of the task at hand."""
