@@ -17,7 +17,7 @@ from fopng.likelihood import Labels
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.methods.task import TaskData
 from fopng.metric import Diagonal, Full, Metric
-from fopng.moments import LayerMoments
+from fopng.moments import LayerMoments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
@@ -61,6 +61,10 @@ class FisherKind(ABC):
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         """`F G` of gradients that are about to be stored."""
 
+    def numbers(self, layout: ParamLayout) -> int:
+        """About how many numbers its matrices have while they are worked out, for planning."""
+        return 0
+
     def kept(self, fisher: Estimate) -> Estimate:
         """What is kept of a task's Fisher once the task is over."""
         return fisher
@@ -101,6 +105,9 @@ class DiagonalKind(FisherKind):
 
 class _Factored(FisherKind):
     """Kronecker products: `F G` has factors where `G` has."""
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * moment_numbers(layout)
 
     def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
         return stored.mapped(lambda names, own: _times(fisher, stored.layout, names, own))
@@ -153,6 +160,9 @@ class FullKind(FisherKind):
     """The whole Fisher, for small models."""
 
     layerwise: ClassVar[bool] = False
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 6 * layout.size**2
 
     def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
         matrix = task.full_fisher(labels, samples)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, ProjectedMethod, TaskData, default_gram_damping, require
+from fopng.methods.base import ProjectedMethod, TaskData, default_gram_damping, require
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.projection import Form

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, FisherMetric, ProjectedMethod
+from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.metric import Identity, Metric

@@ -52,7 +52,7 @@ class TaskData(Protocol):
 
 @final
 @dataclass(frozen=True)
-class LoaderTask:
+class LoaderTask(TaskData):
     """The task at hand of a drop-in optimizer: its model and its batches."""
 
     source: GradientSource

@@ -44,6 +44,7 @@ class Footprint:
             VECTORS * numbers * runs.model.layout.size
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
+            + numbers * runs.method.matrix_numbers()
             + max(train.own)
             + sum(tests.own)
         )
