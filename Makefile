@@ -38,6 +38,7 @@ demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, an
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/step.py
+	$(BIN)/python bench/fishers.py
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/replicas.py cpu

@@ -19,7 +19,7 @@ from fopng.lowrank import LowRankPlusDiagonal, averaged, product
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.methods.task import TaskData
 from fopng.metric import Diagonal, Full, Metric
-from fopng.moments import LayerMoments
+from fopng.moments import LayerMoments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
@@ -63,6 +63,10 @@ class FisherKind(ABC):
     @abstractmethod
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         """`F G` of gradients that are about to be stored."""
+
+    def numbers(self, layout: ParamLayout) -> int:
+        """About how many numbers its matrices have while they are worked out, for planning."""
+        return 0
 
     def kept(self, fisher: Estimate) -> Estimate:
         """What is kept of a task's Fisher once the task is over."""
@@ -108,6 +112,9 @@ class DiagonalKind(FisherKind):
 
 class _Factored(FisherKind):
     """Kronecker products: `F G` has factors where `G` has."""
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * moment_numbers(layout)
 
     def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
         return stored.mapped(lambda names, own: _times(fisher, stored.layout, names, own))
@@ -160,6 +167,9 @@ class FullKind(FisherKind):
     """The whole Fisher, for small models."""
 
     layerwise: ClassVar[bool] = False
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 6 * layout.size**2
 
     def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
         matrix = task.full_fisher(labels, samples)
@@ -214,6 +224,9 @@ class LowRankKind(FisherKind):
 
     def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
         return {key: layout.carry(rows, old) for key, rows in matrices.items()}
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * self.rank * layout.size
 
 
 def _one_block(gradients: SampleGradients, rows: Tensor) -> SampleGradients:

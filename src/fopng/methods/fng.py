@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import FisherMetric
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict

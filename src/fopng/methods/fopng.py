@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, TaskData, require
+from fopng.methods.base import TaskData, require
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ProjectedMethod, default_gram_damping

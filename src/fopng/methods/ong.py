@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import FisherMetric
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod

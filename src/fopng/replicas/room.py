@@ -44,7 +44,7 @@ class Footprint:
             VECTORS * numbers * runs.model.layout.size
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
-            + _moment_bytes(runs, numbers)
+            + numbers * runs.method.matrix_numbers()
             + max(train.own)
             + sum(tests.own)
         )
@@ -111,12 +111,3 @@ def _stored_bytes(runs: StackedRuns) -> int:
     if method.max_directions is not None:
         directions = min(directions, method.max_directions + method.gradients_per_task)
     return directions * (3 * runs.gradient_bytes + 4 * 8 * directions) + method.gradients_per_task * runs.sample_bytes
-
-
-def _moment_bytes(runs: StackedRuns, numbers: int) -> int:
-    """Square matrices of every layer's inputs and outputs, and those of one layer while it is taken apart in float64."""
-    if not runs.method.estimates:
-        return 0
-    shapes = [shape for shape in runs.model.layout.shapes.values() if len(shape) > 1]
-    squares = [(shape[1:].numel() + 1) ** 2 + shape[0] ** 2 for shape in shapes]
-    return 3 * numbers * sum(squares) + 8 * 8 * max(squares, default=0)
