@@ -229,6 +229,9 @@ class LowRankKind(FisherKind):
     def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
         return {key: layout.carry(rows, old) for key, rows in matrices.items()}
 
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * self.rank * layout.size
+
 
 def _one_block(gradients: SampleGradients, rows: Tensor) -> SampleGradients:
     """Gradients that a Fisher has tied together: one block of all parameters."""
