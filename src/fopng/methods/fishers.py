@@ -203,10 +203,6 @@ class LowRankKind(FisherKind):
 
     layerwise: ClassVar[bool] = False
 
-    def numbers(self, layout: ParamLayout) -> int:
-        # what is kept of both Fishers, and a few samples' gradients beside the directions while they are worked out
-        return 6 * self.rank * layout.size
-
     def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
         diagonal, rows = task.low_rank_fisher(labels, samples, self.rank)
         return Estimate(diagonal, {"rows": rows})
