@@ -18,8 +18,8 @@ LAYERS = {
     "words": ["types", "parameters", "draws", "atomic", "locks", "state", "randomness", "kernels"],
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": [
-        *["basis", "memory", "metric", "lowrank", "compression", "fisher", "moments", "subspace", "kronecker", "kfac"],
-        *["projection", "sampling", "samples", "cone"],
+        *["basis", "segments", "memory", "metric", "compression", "fisher", "moments", "kronecker", "kfac"],
+        *["subspace", "lowrank", "projection", "sampling", "samples", "cone"],
     ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],

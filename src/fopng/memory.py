@@ -4,15 +4,15 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from fopng.basis import Basis, MixedBasis, ScaledBasis
-from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients, layer_gradients
+from fopng.factors import LayerGradients, LinearGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
+from fopng.segments import Names, Segment
 from fopng.types import NotFinite
 
 __all__ = ["Basis", "GradientMemory", "MemoryFull", "MixedBasis", "ScaledBasis"]
@@ -20,36 +20,12 @@ __all__ = ["Basis", "GradientMemory", "MemoryFull", "MixedBasis", "ScaledBasis"]
 SLAB_BYTES = 64 * 2**20
 """How much of `G` is written out at a time for a Gram matrix."""
 
-Names: TypeAlias = tuple[str, ...]
-"""Neighbouring parameters of one layer."""
-
 
 class MemoryFull(UserWarning):
     """Stored gradients were dropped because the memory reached its capacity."""
 
 
-@dataclass
-class _Segment:
-    """Neighbouring rows of `G^T` in one layer, with the diagonal weight that multiplies them."""
-
-    start: int
-    gradients: LayerGradients
-    weight: Tensor | None
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.start + self.gradients.count)
-
-    def slab(self, part: slice) -> Tensor:
-        dense = self.gradients.slab(part.start, part.stop)
-        return dense if self.weight is None else dense * self.weight[..., None, part]
-
-    def only(self, part: slice) -> "_Segment":
-        weight = None if self.weight is None else self.weight[..., part]
-        return _Segment(self.start, DenseGradients(self.gradients.slab(part.start, part.stop)), weight)
-
-
-_Layer: TypeAlias = tuple[slice, list[_Segment]]
+_Layer: TypeAlias = tuple[slice, list[Segment]]
 
 
 @final
@@ -76,7 +52,7 @@ class GradientMemory(Basis):
         self.shares: list[int] = []
         self.dropped = 0
         self.error: Tensor | None = None
-        self._layers: dict[Names, list[_Segment]] = {}
+        self._layers: dict[Names, list[Segment]] = {}
         self._parts: list[_Layer] = []
         self._apart, self._covers = True, False
 
@@ -136,7 +112,7 @@ class GradientMemory(Basis):
         for block in gradients:
             for names, layer in block.layers.items():
                 part = None if weight is None else weight[..., self.layout.span(names)].clone()
-                self._add(names, _Segment(start, layer, part))
+                self._add(names, Segment(start, layer, part))
             start += block.count
         self._arrange(self._layers)
         self.shares.append(sum(block.count for block in gradients))
@@ -163,7 +139,7 @@ class GradientMemory(Basis):
                 f"Expected finite gradients to store, got NaN or infinity in {sorted(set(wrong))}. Has the training diverged?"
             )
 
-    def _add(self, names: Names, segment: _Segment) -> None:
+    def _add(self, names: Names, segment: Segment) -> None:
         layer = self._layers.setdefault(names, [])
         last = layer[-1] if layer else None
         if last is not None and last.rows.stop == segment.start and last.weight is None and segment.weight is None:
@@ -173,7 +149,7 @@ class GradientMemory(Basis):
                 return
         layer.append(segment)
 
-    def _arrange(self, layers: dict[Names, list[_Segment]]) -> None:
+    def _arrange(self, layers: dict[Names, list[Segment]]) -> None:
         """Take layers in flat order: sums then run in the same order however the memory came about."""
         placed = sorted((self.layout.span(names).start, names) for names, segments in layers.items() if segments)
         self._layers = {names: layers[names] for _, names in placed}
@@ -202,17 +178,17 @@ class GradientMemory(Basis):
         )
 
     def _select(self, keep: list[int]) -> None:
-        kept: dict[Names, list[_Segment]] = {names: [] for names in self._layers}
+        kept: dict[Names, list[Segment]] = {names: [] for names in self._layers}
         for names, layer in self._layers.items():
             for segment in layer:
                 rows = segment.rows
                 inside = [(new, old - rows.start) for new, old in enumerate(keep) if rows.start <= old < rows.stop]
                 if inside:
                     index = torch.tensor([old for _, old in inside])
-                    kept[names].append(_Segment(inside[0][0], segment.gradients.select(index), segment.weight))
+                    kept[names].append(Segment(inside[0][0], segment.gradients.select(index), segment.weight))
         self._arrange(kept)
 
-    def _segments(self) -> Iterator[_Segment]:
+    def _segments(self) -> Iterator[Segment]:
         return itertools.chain.from_iterable(self._layers.values())
 
     def _lead(self, *operands: Tensor | None) -> torch.Size:
@@ -317,7 +293,7 @@ class GradientMemory(Basis):
         view = GradientMemory(self.layout)
         view._arrange(
             {
-                names: [_Segment(own.start, change(names, own.gradients), own.weight) for own in segments]
+                names: [Segment(own.start, change(names, own.gradients), own.weight) for own in segments]
                 for names, segments in self._layers.items()
             }
         )
@@ -333,7 +309,7 @@ class GradientMemory(Basis):
         """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""
         layout.check_extends(self.layout)
         old, self.layout = self.layout, layout
-        layers: dict[Names, list[_Segment]] = {}
+        layers: dict[Names, list[Segment]] = {}
         for names, segments in self._layers.items():
             if layout.runs(names) == [names]:
                 layers.setdefault(names, []).extend(segments)
@@ -373,12 +349,12 @@ class GradientMemory(Basis):
             raise ValueError(f"Expected gradients of the model's parameters, got some of {sorted(unknown)}.")
         self.shares, self.dropped = state["shares"].tolist(), int(state["dropped"])
         self.error = state.get("error")
-        layers: dict[Names, list[_Segment]] = {}
+        layers: dict[Names, list[Segment]] = {}
         for (names, start), tensors in sorted(found.items(), key=lambda item: item[0][1]):
             span = self.layout.span(names)
             weight = tensors.pop("weight", None)
             gradients = layer_gradients(tensors, size=span.stop - span.start)
-            layers.setdefault(names, []).append(_Segment(start, gradients, weight))
+            layers.setdefault(names, []).append(Segment(start, gradients, weight))
         self._arrange(layers)
 
 
@@ -388,7 +364,7 @@ def _within(layout: ParamLayout, names: Names, name: str) -> slice:
     return slice(layout.slices[name].start - start, layout.slices[name].stop - start)
 
 
-def _alone(segments: list[_Segment]) -> bool:
+def _alone(segments: list[Segment]) -> bool:
     """Whether one block of rows, as it is, makes a layer."""
     return len(segments) == 1 and segments[0].weight is None
 

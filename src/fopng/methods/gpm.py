@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fopng.likelihood import Likelihood
 from fopng.methods.base import Method, TaskData, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.moments import moment_numbers
 from fopng.pulling import Names
 from fopng.subspace import LayerwiseProjector, Subspace
 from fopng.types import Predict
@@ -32,6 +33,8 @@ class InputMemory(Method):
     threshold: float | Tensor
     threshold_growth: float | Tensor
     input_samples: int | None
+
+    estimates: ClassVar[bool] = True
 
     _projector: LayerwiseProjector | None = field(default=None, init=False, repr=False)
 
@@ -101,6 +104,10 @@ class InputMemory(Method):
             }
             self._projector = LayerwiseProjector(self.layout, layers, self.vectors["frozen"])
         return self._projector
+
+    def matrix_numbers(self) -> int:
+        # in float64, while a layer is taken apart
+        return 12 * moment_numbers(self.layout)
 
     def forget_derived(self) -> None:
         self._projector = None
