@@ -64,7 +64,8 @@ def _is_here(module: str) -> bool:
     top = module.partition(".")[0]
     spec = importlib.util.find_spec(top)
     places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
-    return any(Path(place).resolve().is_relative_to(Path.cwd()) for place in places if place)
+    found = [Path(place).resolve() for place in places if place]
+    return any(path.is_relative_to(Path.cwd()) and "site-packages" not in path.parts for path in found)
 
 
 def collect_goods(configs: Iterable[RunConfig], data_dir: Path | None, put: Callable[[object], Handle]) -> Goods:
