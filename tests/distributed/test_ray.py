@@ -25,13 +25,12 @@ from small_runs import CPU
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
-SETTINGS = ("--epochs", "6", "--set", "tasks=2")
+METHODS = ("sgd", "fopng", "ewc")
 
 
-def wanted(seeds):
-    request = Request(
-        benchmark="split-digits", methods=["fopng"], seeds=range(seeds), epochs=6, assignments=["tasks=2"]
-    )
+def wanted():
+    """Three waves of two runs, or fewer of more."""
+    request = Request(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=15, assignments=["tasks=2"])
     return request.configurations()
 
 
@@ -46,7 +45,7 @@ def local(session_cache, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOPNG_CACHE", str(session_cache))
         shop = Workshop(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
-        return {result.config.key: measured(result) for result in shop.do(wanted(6))}
+        return {result.config.key: measured(result) for result in shop.do(wanted())}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +83,8 @@ def driver(cluster, tmp_path):
         written.append(result.config.key)
         finish(folder, result)
 
-    def do(configs, happens):
-        shop = Workshop(store=Store(tmp_path / "runs"), device=CPU, save_seconds=0.2)
+    def do(configs, happens, told):
+        shop = Workshop(store=Store(tmp_path / "runs"), device=CPU, save_seconds=0.2, notice=told)
         workers = connect(cluster.address, configs, out=tmp_path / "runs")
         return Dispatcher(shop, workers, show=happens).do(configs)
 
@@ -98,31 +97,39 @@ def driver(cluster, tmp_path):
 
 def workers_at_work(folder):
     """The processes that do waves at the moment."""
-    return [int(path.name.partition("-")[0]) for path in folder.glob("fopng-waves-*/*")]
+    found = [int(path.name.partition("-")[0]) for path in folder.glob("fopng-waves-*/*")]
+    return [process for process in found if is_running(process)]
+
+
+def node_of(worker, nodes):
+    """The node that a worker belongs to."""
+    return next(node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
 
 
 def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path):
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    accidents = []
+    accidents, told = [], []
 
     def happens(tally):
-        """First a worker is killed; when its wave was sent out again, a node."""
-        if accidents == [] and tally.running == 2 and workers_at_work(folder):
+        """First a worker is killed; when its loss was noticed, a node on which another is at work."""
+        if not (tally.running and workers_at_work(folder)):
+            return
+        if not accidents:
             os.kill(workers_at_work(folder)[0], signal.SIGKILL)
-            accidents.append("worker killed")
-        elif accidents == ["worker killed"] and tally.running < 2:
-            accidents.append("worker lost")
-        elif accidents == ["worker killed", "worker lost"] and tally.running == 2:
-            cluster.remove_node(nodes[0], allow_graceful=False)
-            accidents.append("node killed")
+            accidents.append("worker")
+        elif accidents == ["worker"] and told:
+            cluster.remove_node(node_of(workers_at_work(folder)[0], nodes), allow_graceful=False)
+            accidents.append("node")
 
-    configs = wanted(6)
-    results = driver(configs, happens)
-    assert accidents[-1] == "node killed"
+    configs = wanted()
+    results = driver(configs, happens, told.append)
+    assert accidents == ["worker", "node"]
+    assert all("the worker was lost" in sentence for sentence in told)
+    assert len(told) >= 2
     assert [measured(result) for result in results] == [local[config.key] for config in configs]
     assert sorted(driver.written) == sorted(config.key for config in configs)
     assert list(tmp_path.rglob("lock")) == []
-    cluster.remove_node(nodes[1])
+    cluster.remove_node(next(node for node in nodes if node in cluster.worker_nodes))
 
 
 @pytest.fixture
@@ -134,7 +141,13 @@ def fopng(folder, session_cache, tmp_path):
     def start(*arguments):
         command = [sys.executable, "-m", "fopng", *arguments, "--engine", "ray"]
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # The cluster of these tests is one that only drivers on the loopback address can reach.
+            env=environment | (LOOPBACK if "--address" in arguments else {}),
+            cwd=tmp_path,
         )
 
     return start
@@ -143,15 +156,17 @@ def fopng(folder, session_cache, tmp_path):
 def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_path):
     """With one worker there are waves done, under way and waiting when it happens."""
     node = cluster.add_node(num_cpus=1)
-    command = ("run", "split-digits", "fopng", "--seeds", "6", *SETTINGS, "--json", "--address", cluster.address)
-    first = fopng(*command, "--out", "runs")
+    asked = ("compare", "split-digits", *METHODS, "--seeds", "2", "--epochs", "15", "--set", "tasks=2", "--json")
+    command = (*asked, "--address", cluster.address)
+    first = fopng(*command)
     while not list(tmp_path.rglob("result.json")):
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
-    second = fopng(*command, "--out", "runs")
+    assert 0 < len(there) < 6
+    second = fopng(*command)
     out, err = second.communicate()
     assert second.returncode == 0, err
     found = Store(tmp_path / "runs").results()
@@ -169,6 +184,14 @@ def stream(seed, validation):
         raise RuntimeError("no such luck")
     return find_benchmark("split-digits").build(seed=seed, validation=validation)
 """
+
+
+def test_nobody_at_the_address(fopng):
+    process = fopng("run", "split-digits", "sgd", "--address", "127.0.0.1:1")
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "Expected a Ray cluster at 127.0.0.1:1, got:" in err
+    assert "ray start --head" in err
 
 
 def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):

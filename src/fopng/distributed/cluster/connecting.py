@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from fopng.distributed.cluster.rays import RayCluster
 from fopng.distributed.cluster.shipping import code_for_workers, collect_goods
 
 LOCAL = "local"
+
+CONNECT_SECONDS = 10.0
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -42,6 +45,7 @@ def connect(
     where = address or os.environ.get("RAY_ADDRESS") or LOCAL
     ray = import_ray(QUIET | (LOOPBACK if where == LOCAL else {}))
     if not ray.is_initialized():
+        _check_somebody_is_there(where)
         with _handlers_kept():
             try:
                 ray.init(
@@ -67,6 +71,17 @@ def import_ray(environment: Mapping[str, str]) -> ModuleType:
             "Expected the package ray, got none. Install it with: pip install 'fopng[ray]'"
         ) from error
     return ray
+
+
+def _check_somebody_is_there(where: str) -> None:
+    """Ray itself would wait for minutes, and hear no signal meanwhile."""
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(_explained(where, error)) from error
 
 
 @contextmanager
