@@ -216,6 +216,24 @@ class TestLosses:
         assert [list(errand.configs) for errand, _ in cluster.submitted] == [wanted[2:]]
         assert any("checkpoint" in name for name in cluster.submitted[0][0].parcel.whole)
 
+    def test_what_was_saved_alone_goes_on_alone(self, dispatch, expected, tmp_path, monkeypatch):
+        monkeypatch.setattr(worker, "LETTER_SECONDS", 0.0)
+        monkeypatch.setattr(worker, "SENDING_SHARE", 1e9)
+        wanted = configs(seeds=3)
+
+        def stops(errand, cluster):
+            lost = is_lost_on_the_way(5)(errand, cluster)
+            dispatch.dispatcher._stop()
+            return lost
+
+        with pytest.raises(Interrupted):
+            dispatch(FakeCluster([stops], machines=3), wanted[:1], save_seconds=0.0)
+        cluster = FakeCluster(machines=1)
+        assert measured(dispatch(cluster, wanted)) == expected(wanted)
+        assert [list(errand.configs) for errand, _ in cluster.submitted] == [wanted[:1], wanted[1:]]
+        started = [e for e in read_log(Store(tmp_path / "runs").folder(wanted[0]).log) if e["event"] == "run started"]
+        assert [line["done"] > 0 for line in started] == [False, True]
+
 
 class TestFailures:
     def test_a_poisoned_run_is_found_out_and_does_not_stop_the_rest(self, dispatch, told, monkeypatch, tmp_path):

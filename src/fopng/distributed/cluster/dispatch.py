@@ -143,7 +143,7 @@ class Dispatcher:
         missing = {config.key for config in (configs if again else self._shop.unfinished(configs))}
         waves: list[list[RunConfig]] = []
         for group in alike(configs):
-            begun = [] if again else list(taken_up(self._shop.store, group))
+            begun = [] if again else self._begun(group, missing)
             taken = {config.key for wave in begun for config in wave}
             rest = [config for config in group if config.key in missing - taken]
             waves += begun
@@ -152,6 +152,13 @@ class Dispatcher:
             else:
                 waves += [[config] for config in rest]
         return [Pending(wave) for wave in waves]
+
+    def _begun(self, group: Sequence[RunConfig], missing: set[str]) -> list[list[RunConfig]]:
+        """What was saved, alone or together, goes on as it was."""
+        store, together = self._shop.store, list(taken_up(self._shop.store, group))
+        taken = {config.key for wave in together for config in wave}
+        rest = [config for config in group if config.key in missing - taken]
+        return together + [[config] for config in rest if store.folder(config).checkpoint.exists()]
 
     def _forget(self) -> None:
         """Hold what is to be done again, and forget what is known of it. What others hold they do again themselves."""
