@@ -214,7 +214,7 @@ AddressOption = Annotated[
     str | None,
     typer.Option(
         "--address",
-        help="The Ray cluster for --engine ray: HOST:PORT on one of its machines, or ray://HOST:PORT. RAY_ADDRESS is the same.",
+        help="The Ray cluster for --engine ray, HOST:PORT; this machine is one of it. RAY_ADDRESS is the same.",
         show_default=False,
         rich_help_panel=_HOW,
     ),

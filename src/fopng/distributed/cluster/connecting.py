@@ -100,5 +100,5 @@ def _explained(where: str, error: Exception) -> str:
         return f"Expected Ray to start on this machine, got: {first}"
     return (
         f"Expected a Ray cluster at {where}, got: {first} Start one with: ray start --head; "
-        "then give --address HOST:PORT on one of its machines, or ray://HOST:10001 from elsewhere."
+        "then give --address HOST:PORT on one of its machines."
     )
