@@ -56,7 +56,7 @@ class Dense:
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task, self.metric = 80, "kfac" if name == "NCL" else "diagonal"
         self.signals = "sampled" if name == "NCL" else "normal"
-        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
+        self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
         self.fisher_samples = 2000 if name in KRONECKER else None
         self.first_task = None if name in ("SGD", "Adam", "EWC", *KRONECKER) else 1e-2
         for setting, value in settings.items():
