@@ -46,6 +46,8 @@ bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/replicas.py cpu
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/scale.py ray --waves 2
+	$(BIN)/python bench/scale.py dispatch
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .

@@ -25,6 +25,9 @@ from small_runs import CPU
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
+PATIENCE = 300
+"""Seconds after which a process counts as stuck."""
+
 METHODS = ("sgd", "fopng", "ewc")
 
 
@@ -112,14 +115,13 @@ def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path
 
     def happens(tally):
         """First a worker is killed; when its loss was noticed, a node on which another is at work."""
-        if not (tally.running and workers_at_work(folder)):
-            return
-        if not accidents:
-            os.kill(workers_at_work(folder)[0], signal.SIGKILL)
-            accidents.append("worker")
-        elif accidents == ["worker"] and told:
-            cluster.remove_node(node_of(workers_at_work(folder)[0], nodes), allow_graceful=False)
-            accidents.append("node")
+        for worker in workers_at_work(folder)[:1] if tally.running else ():
+            if not accidents:
+                os.kill(worker, signal.SIGKILL)
+                accidents.append("worker")
+            elif accidents == ["worker"] and told:
+                cluster.remove_node(node_of(worker, nodes), allow_graceful=False)
+                accidents.append("node")
 
     configs = wanted()
     results = driver(configs, happens, told.append)
@@ -137,10 +139,11 @@ def fopng(folder, session_cache, tmp_path):
     """Start the command line as a process of its own, as the driver of a cluster."""
     own = {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "FOPNG_CACHE": str(session_cache)}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | own
+    processes = []
 
     def start(*arguments):
         command = [sys.executable, "-m", "fopng", *arguments, "--engine", "ray"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -149,8 +152,20 @@ def fopng(folder, session_cache, tmp_path):
             env=environment | (LOOPBACK if "--address" in arguments else {}),
             cwd=tmp_path,
         )
+        processes.append(process)
+        return process
 
-    return start
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def wait_until_there(process, root, name):
+    """Until a file of this name is somewhere below a folder, or the process has ended."""
+    end = time.monotonic() + PATIENCE
+    while not list(root.rglob(name)) and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_path):
@@ -159,15 +174,13 @@ def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_pat
     asked = ("compare", "split-digits", *METHODS, "--seeds", "2", "--epochs", "15", "--set", "tasks=2", "--json")
     command = (*asked, "--address", cluster.address)
     first = fopng(*command)
-    while not list(tmp_path.rglob("result.json")):
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.05)
+    wait_until_there(first, tmp_path, "result.json")
     first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.communicate(timeout=PATIENCE)
     there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert 0 < len(there) < 6
     second = fopng(*command)
-    out, err = second.communicate()
+    out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, err
     found = Store(tmp_path / "runs").results()
     assert {result.config.key: measured(result) for result in found} == local
@@ -188,7 +201,7 @@ def stream(seed, validation):
 
 def test_nobody_at_the_address(fopng):
     process = fopng("run", "split-digits", "sgd", "--address", "127.0.0.1:1")
-    _, err = process.communicate()
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "Expected a Ray cluster at 127.0.0.1:1, got:" in err
     assert "ray start --head" in err
@@ -198,11 +211,10 @@ def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
     """A function of the user's own reaches the workers, and what it raises comes home; nobody else can reach this Ray."""
     (tmp_path / "mine.py").write_text(POISON)
     process = fopng("run", "mine:stream", "sgd", "--seeds", "3", "--epochs", "1", "--json")
-    while not list(tmp_path.rglob("result.json")) and process.poll() is None:
-        time.sleep(0.05)
+    wait_until_there(process, tmp_path, "result.json")
     started = descendants(process.pid)
     heard_at = {address for child in started for address in listening(child)}
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, err
     assert out == ""
     assert "seed 1 failed 3 times and is left out: RuntimeError: no such luck" in err
@@ -220,12 +232,10 @@ def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
 
 def test_the_driver_alone_is_killed_and_takes_its_ray_along(fopng, tmp_path):
     process = fopng("run", "split-digits", "sgd", "--epochs", "1000")
-    while not list(tmp_path.rglob("log.jsonl")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_until_there(process, tmp_path, "log.jsonl")
     started = descendants(process.pid)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=PATIENCE)
     assert len(started) > 2
     assert_gone(started)
 
