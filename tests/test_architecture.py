@@ -15,8 +15,8 @@ import fopng
 ROOT = Path(fopng.__file__).parent
 
 LAYERS = {
-    "words": ["types", "parameters", "draws", "atomic", "locks", "state", "randomness", "kernels"],
-    "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
+    "words": ["types", "parameters", "peers", "draws", "atomic", "locks", "state", "randomness", "kernels"],
+    "gradients": ["dealing", "factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": [
         *["basis", "memory", "metric", "lowrank", "compression", "fisher", "moments", "subspace", "kronecker", "kfac"],
         *["projection", "sampling", "samples", "cone"],

@@ -7,10 +7,12 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from fopng.dealing import Deal
 from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
 from fopng.kronecker import LayerBasis, SquareSums
-from fopng.likelihood import Labels, Score, Signals
+from fopng.likelihood import Labels, Score, Signals, draws_labels
 from fopng.moments import Moments, input_moments, layer_moments
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource, SampleGradients
 from fopng.pulling import Names
 from fopng.sampling import BatchSamples, TaskSamples
@@ -65,33 +67,43 @@ class LoaderTask(TaskData):
     batches: Iterable[Batch]
     generator: torch.Generator
     flatten: Callable[[], Tensor]
+    peers: Peers = ALONE
 
     def parameters(self) -> Tensor:
         return self.flatten()
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        return diagonal_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+        return diagonal_fisher(
+            self.source, self.batches, labels=labels, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+        return stored_gradients(
+            self.source, self.batches, count, score=score, generator=self.generator, peers=self.peers
+        )
 
     def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator, peers=self.peers)
 
     def moments(self, signals: Signals, samples: int | None) -> Moments:
-        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
+        return layer_moments(
+            self.source, self.batches, signals=signals, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def turned_squares(
         self, bases: Mapping[Names, LayerBasis], labels: Labels, samples: int | None
     ) -> dict[Names, Tensor]:
-        sums = SquareSums(self.source, labels, bases, generator=self.generator)
-        for chunk in chunks(self.source, self.batches, samples, self.generator, None):
+        deal = Deal(self.generator, self.peers, labels=draws_labels(labels))
+        sums = SquareSums(self.source, labels, bases, generator=deal, peers=self.peers)
+        for chunk in chunks(self.source, self.batches, samples, deal, None):
             sums.add(chunk)
         return sums.mean()
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        return full_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+        return full_fisher(
+            self.source, self.batches, labels=labels, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     @property
     def sampling(self) -> BatchSamples:
-        return BatchSamples(self.source, self.batches, self.generator)
+        return BatchSamples(self.source, self.batches, self.generator, self.peers)
