@@ -1,10 +1,12 @@
 """The files under experiments/: every one can be read, and the paper's grids are the paper's."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+from fopng.hyperparameters import paper_methods
 from fopng.methods.catalog import METHODS
 from fopng.sweep import read_sweep
 
@@ -31,6 +33,13 @@ def test_every_method_has_the_same_effort():
     assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {18}
     ours = {"sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher", "ong", "natural-ogd"}
     assert set(sweep.stages) >= ours
+
+
+def test_the_papers_methods_share_their_runs():
+    ours, everyones = (read_sweep(FOLDER / f"{name}.toml") for name in ("mnist", "methods"))
+    assert set(ours.stages) == set(paper_methods())
+    assert {method: everyones.stages[method] for method in ours.stages} == dict(ours.stages)
+    assert dataclasses.replace(everyones, name=ours.name, stages=ours.stages) == ours
 
 
 @pytest.mark.parametrize("name", ["paper-mnist", "paper-cifar"])

@@ -78,6 +78,18 @@ def test_held_out_runs_are_a_sweep():
     assert found.comparisons == ()
 
 
+def test_sweeps_with_seeds_of_their_own_are_told_apart():
+    other = [
+        held_out(0.7, method="sgd", seed=seed, settings={"lr": rate})
+        for rate in (0.25, 1.0)
+        for seed in (200, 201, 202)
+    ]
+    unfinished = sweep()[:-1]
+    found = sort_out([*unfinished, *other]).responses
+    assert [(len(each.points), len(each.points[0].results)) for each in found] == [(3, 2), (2, 3)]
+    assert [each.chosen.settings["lr"] for each in found] == [0.25, 0.25]
+
+
 def test_the_papers_filter_is_applied_on_mnist_alone():
     for benchmark, chosen in (("split-mnist", False), ("split-cifar10", True)):
         [found] = sort_out(sweep(first=0.85, benchmark=benchmark)).responses
@@ -89,6 +101,14 @@ def test_the_chosen_on_fresh_seeds_are_a_comparison_of_their_own():
     found = sort_out([*comparison(), *sweep(), *fresh])
     assert [each.settings for each in found.comparisons] == [PAPER_SETTINGS, SELECTED_SETTINGS]
     assert keys(found.comparisons[1].results) == keys(fresh)
+
+
+def test_a_reference_may_stand_beside_the_chosen():
+    chosen = [("sgd", 0.25), ("ogd", 0.5)]
+    fresh = [on_test(0.9, method=method, seed=10, settings={"lr": rate}) for method, rate in chosen]
+    joint = on_test(0.95, method="joint", seed=10, settings={"lr": 0.01})
+    found = sort_out([*comparison(), *sweep(), *sweep("ogd", 0.5), *fresh, joint]).comparisons
+    assert [(each.settings, len(each.results)) for each in found] == [(PAPER_SETTINGS, 12), (SELECTED_SETTINGS, 3)]
 
 
 def test_no_run_is_lost_and_the_order_does_not_matter():

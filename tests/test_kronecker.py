@@ -80,6 +80,24 @@ def test_inputs_beyond_the_rank_share_one_eigenvalue(bias, rank):
     torch.testing.assert_close(fisher.map(lambda v: 1 / (1 + 5 * v))(g), left, **EXACT)
 
 
+def test_large_layers_have_their_leading_eigenvectors(monkeypatch):
+    """By iteration: what is kept is what the direct way keeps, where eigenvalues fall off as those of data do."""
+    U = torch.linalg.qr(torch.randn(2, 60, 60, dtype=torch.float64)).Q
+    A = (U * 0.7 ** torch.arange(60.0, dtype=torch.float64)) @ U.mT
+    moments = LayerMoments(A, moment(3, 2))
+    direct = LayerBasis.of(moments, bias=False, rank=6)
+    monkeypatch.setattr("fopng.kronecker.DIRECT", 10)
+    monkeypatch.setattr("fopng.kronecker.OVERSAMPLING", 4)
+    found = LayerBasis.of(moments, bias=False, rank=6)
+    torch.testing.assert_close(found.inputs.mT @ found.inputs, torch.eye(6, dtype=A.dtype).expand(2, 6, 6), **EXACT)
+    torch.testing.assert_close(found.values, direct.values, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found.others, direct.others, rtol=1e-4, atol=0)
+    g, out, expected = torch.randn(2, 180, dtype=A.dtype), torch.empty(2, 180, dtype=A.dtype), torch.empty(2, 180).to(A)
+    found.apply(g, out)
+    direct.apply(g, expected)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_a_rank_beyond_the_layer_is_all_of_it():
     model = small_model()
     torch.manual_seed(0)

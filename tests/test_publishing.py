@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.publishing import TITLE, digest
-from fopng.report import report_html
+from fopng.publishing import digest, pages
 from fopng.store import load_results
 from paper_runs import paper_run
-from sweep_runs import held_out
+from sweep_runs import held_out, on_test
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +45,17 @@ def test_no_results_at_all():
     assert "## Final accuracy" in digest([])
 
 
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b", "two\nlines", "`code`"])
+def test_hostile_names_are_text(name):
+    text = digest(
+        [on_test(0.5, benchmark=name, method=name, settings={name: name}), held_out(0.5, benchmark=name, method=name)]
+    )
+    assert "<script" not in text
+    assert "`code`" not in text
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in tables)
+
+
 def test_tables_are_whole():
     for block in digest(runs()).split("\n\n"):
         if block.startswith("|"):
@@ -54,7 +64,5 @@ def test_tables_are_whole():
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are committed yet")
 def test_the_published_pages_are_those_of_the_committed_results():
-    results = load_results([ROOT / "results"])
-    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == digest(results)
-    page = (ROOT / "docs" / "results" / "report.html").read_text(encoding="utf-8")
-    assert page == report_html(results, title=TITLE)
+    for name, text in pages(load_results([ROOT / "results"])).items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text

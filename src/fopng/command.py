@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from fopng.config import RunConfig, Value
+from fopng.config import RunConfig, Value, canonical_json
 
 
 def command_of(config: RunConfig, seeds: Sequence[int]) -> str:
@@ -19,7 +19,7 @@ def command_of(config: RunConfig, seeds: Sequence[int]) -> str:
         words += ["--dataset", config.dataset, "--scenario", config.scenario]
     words += ["--model", config.model, "--epochs", str(config.epochs), "--batch-size", str(config.batch_size)]
     if config.first_task_lr is not None:
-        words += ["--first-task-lr", repr(config.first_task_lr)]
+        words += ["--first-task-lr", _written(config.first_task_lr)]
     if config.dtype != "float32":
         words += ["--precision", config.dtype]
     if config.validation:
@@ -51,4 +51,5 @@ def _written(value: Value) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return ",".join(map(_written, value))
-    return value if isinstance(value, str) else repr(value)
+    # The canonical text: 400 and 400.0 are one value, and give one command.
+    return value if isinstance(value, str) else canonical_json(value)

@@ -52,9 +52,10 @@ PAPER_SETTINGS, SELECTED_SETTINGS = "the paper's settings", "settings selected o
 def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule.of_paper) -> Experiments:
     """Sort results into comparisons, sweeps and ablations.
 
-    Runs on a held-out part are sweeps. Three values or more of a setting that the paper ablates, all else kept, are an
-    ablation; its values that are not the paper's are left out of the comparisons. Runs with seeds of their own whose
-    settings are all those that a sweep chose are a comparison of their own: paired over seeds they belong together.
+    Runs on a held-out part are sweeps; seeds that were not tried with the same settings are sweeps of their own. Three
+    values or more of a setting that the paper ablates, all else kept, are an ablation; its values that are not the paper's
+    are left out of the comparisons. Runs with seeds of their own, most of which have settings that a sweep chose, are a
+    comparison of their own: paired over seeds they belong together.
 
     Args:
         results: any results.
@@ -64,7 +65,8 @@ def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule
     results = {result.config.key: result for result in results}.values()
     held_out = [result for result in results if result.config.validation]
     on_test = [result for result in results if not result.config.validation]
-    responses = [respond(group, rule_of(group[0].config.benchmark)) for group in _grouped(held_out, _method_and_rest)]
+    tried = [sweep for group in _grouped(held_out, _method_and_rest) for sweep in _sweeps(group)]
+    responses = [respond(sweep, rule_of(sweep[0].config.benchmark)) for sweep in tried]
     ablations = [found for each in ABLATIONS.values() for found in ablation_of(on_test, each.setting, FEWEST_STEPS)]
     aside = {r.config.key for a in ablations for step in a.steps for r in step.results if not is_papers(r.config)}
     chosen = {_choice(response.chosen.results[0].config) for response in responses if response.chosen is not None}
@@ -97,6 +99,21 @@ def _row(config: RunConfig) -> str | None:
         return None
     contents = DATASETS[config.dataset].contents
     return nearest_row(config.benchmark.partition("-")[0], channels=contents.image[0], classes=contents.classes)
+
+
+def _sweeps(results: Sequence[RunResult]) -> list[list[RunResult]]:
+    """Runs of one method, sweep by sweep: a seed belongs to one that tried all its settings, and some of its own perhaps."""
+    tried: dict[int, set[str]] = {}
+    for result in results:
+        tried.setdefault(result.config.seed, set()).add(canonical_json(result.config.settings))
+    sweeps: list[list[int]] = []
+    for seed in sorted(tried, key=lambda seed: (-len(tried[seed]), seed)):
+        home = next((sweep for sweep in sweeps if tried[seed] <= tried[sweep[0]]), None)
+        if home is None:
+            sweeps.append([seed])
+        else:
+            home.append(seed)
+    return [[result for result in results if result.config.seed in sweep] for sweep in sweeps]
 
 
 def ablation_of(results: Iterable[RunResult], setting: str, fewest: int = 1) -> list[Ablation]:
@@ -132,17 +149,18 @@ def _steps(results: Sequence[RunResult], setting: str) -> list[Step]:
 
 
 def _comparisons(results: Sequence[RunResult], chosen: set[str]) -> list[Comparison]:
-    """One, or two where some seeds have nothing but settings that a sweep chose."""
-    selected = {
-        seed
-        for seed in {result.config.seed for result in results}
-        if all(_choice(result.config) in chosen for result in results if result.config.seed == seed)
-    }
+    """One, or two where some seeds have settings that a sweep chose, and little else: a reference perhaps."""
+    taken = {seed: [_choice(r.config) in chosen for r in results if r.config.seed == seed] for seed in _seeds(results)}
+    selected = {seed for seed, found in taken.items() if 2 * sum(found) > len(found)}
     parts = [[r for r in results if r.config.seed not in selected], [r for r in results if r.config.seed in selected]]
     # What the paper has no column for, such as joint training, says nothing about whose settings these are.
     known = [result.config for result in parts[0] if papers_settings(result.config) is not None]
     words = (PAPER_SETTINGS if known and all(map(is_papers, known)) else "", SELECTED_SETTINGS)
     return [Comparison(settings=word, results=tuple(part)) for word, part in zip(words, parts, strict=True) if part]
+
+
+def _seeds(results: Sequence[RunResult]) -> set[int]:
+    return {result.config.seed for result in results}
 
 
 def _choice(config: RunConfig) -> str:

@@ -7,6 +7,7 @@ those of what comes back. With `A = U_a diag(l_a) U_a^T` and `G = U_g diag(l_g) 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import torch
@@ -20,6 +21,15 @@ from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
 from fopng.pulling import Names
 from fopng.types import Batch, sample_count
+
+DIRECT = 1024
+"""Up to so many inputs all eigenvectors are worked out, although fewer may be kept."""
+
+ITERATIONS = 6
+"""Of the subspace iteration beyond that."""
+
+OVERSAMPLING = 32
+"""How many vectors more than are kept it works on."""
 
 Spectral = Callable[[Tensor], Tensor]
 """A function of eigenvalues, entry by entry."""
@@ -53,13 +63,14 @@ class LayerBasis:
             bias: whether the last input is a 1 for the bias.
             rank: how many eigenvectors of `A` to keep, the largest; the rest share the mean of their eigenvalues. None for all.
         """
-        l_a, U_a = _eigen(moments.inputs)
+        like, size = moments.inputs, moments.inputs.shape[-1]
+        k = size if rank is None else min(rank, size)
+        l_a, U_a = _eigen(moments.inputs) if size <= DIRECT or 2 * k > size else _leading(moments.inputs, k)
         l_g, U_g = _eigen(moments.signals)
-        k = l_a.shape[-1] if rank is None else min(rank, l_a.shape[-1])
         values, others = l_g.unsqueeze(-1) * l_a[..., -k:].unsqueeze(-2), None
-        if k < l_a.shape[-1]:
-            others = (l_g * l_a[..., :-k].mean(-1, keepdim=True)).unsqueeze(-1).to(moments.inputs)
-        like = moments.inputs
+        if k < size:
+            left = moments.inputs.double().diagonal(dim1=-2, dim2=-1).sum(-1) - l_a[..., -k:].sum(-1)
+            others = (l_g * (left.clamp(min=0) / (size - k)).unsqueeze(-1)).unsqueeze(-1).to(like)
         return cls(U_a[..., -k:].to(like).contiguous(), U_g.to(like).contiguous(), values.to(like), others, bias)
 
     def turn(self, gradients: LinearGradients) -> tuple[Tensor, Tensor]:
@@ -71,24 +82,41 @@ class LayerBasis:
         others = None if self.others is None else function(self.others)
         return replace(self, values=function(self.values), others=others)
 
+    @cached_property
+    def _elsewhere(self) -> Tensor | None:
+        """What is done to inputs outside `U_a`: `U_g diag(others) U_g^T`, `[..., o, o]`."""
+        return None if self.others is None else (self.signals * self.others.mT) @ self.signals.mT
+
+    @cached_property
+    def _within(self) -> Tensor:
+        """The eigenvalues of the inputs in `U_a`, less what is done everywhere."""
+        return self.values if self.others is None else self.values - self.others
+
     def apply(self, g: Tensor, out: Tensor) -> None:
         """Write `F g` into a place of its own, `[..., q] -> [..., q]`."""
         o, i = self.signals.shape[-1], self.inputs.shape[-2] - self.bias
         W, U = g[..., : o * i].unflatten(-1, (o, i)), self.inputs[..., :i, :]
-        H = self.signals.mT @ W
-        C = H @ U
+        C = W @ U
         if self.bias:
             # what the bias is multiplied with: the last column of M, the last row of U_a
-            h, u = self.signals.mT @ g[..., o * i :].unsqueeze(-1), self.inputs[..., i:, :]
-            C += h * u
-        C *= self.values if self.others is None else self.values - self.others
-        Y = C @ U.mT
-        if self.others is not None:
-            Y += H * self.others
-        out[..., : o * i].unflatten(-1, (o, i)).copy_(self.signals @ Y)
+            b, u = g[..., o * i :].unsqueeze(-1), self.inputs[..., i:, :]
+            C += b * u
+        # the small side in between: k columns of it, not i
+        C = self.signals @ ((self.signals.mT @ C) * self._within)
+        Y = C @ U.mT if self._elsewhere is None else _plus_product(self._elsewhere @ W, C, U.mT)
+        out[..., : o * i].unflatten(-1, (o, i)).copy_(Y)
         if self.bias:
-            y = C @ u.mT if self.others is None else C @ u.mT + h * self.others
-            out[..., o * i :].copy_((self.signals @ y).squeeze(-1))
+            y = C @ u.mT if self._elsewhere is None else C @ u.mT + self._elsewhere @ b
+            out[..., o * i :].copy_(y.squeeze(-1))
+
+
+def _plus_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`total + left @ right`, in one go where that is possible."""
+    if total.dim() == 2 == right.dim():
+        return total.addmm_(left, right)
+    if total.dim() == 3 == right.dim() == left.dim():
+        return total.baddbmm_(left, right)
+    return total.add_(left @ right)
 
 
 def across(setting: float | Tensor, values: Tensor) -> float | Tensor:
@@ -103,6 +131,21 @@ def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(matrix.double())
     rounding = 10 * torch.finfo(matrix.dtype).eps * values[..., -1:]
     return torch.where(values > rounding, values, 0.0), vectors
+
+
+def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest eigenvalues and their vectors of a large moment: subspace iteration, the last step in float64.
+
+    All of them would take minutes for a layer with thousands of inputs. What is found is orthonormal to rounding and exact for the
+    matrix that it stands for; vectors near the k-th may be mixed with those after it.
+    """
+    start = torch.Generator().manual_seed(0)
+    block = torch.randn(matrix.shape[-1], k + OVERSAMPLING, generator=start).to(matrix)
+    Q = torch.linalg.qr(matrix @ block).Q
+    for _ in range(ITERATIONS):
+        Q = torch.linalg.qr(matrix @ Q).Q
+    values, vectors = _eigen(Q.mT @ (matrix @ Q))
+    return values[..., -k:], Q.double() @ vectors[..., -k:]
 
 
 @final

@@ -1,5 +1,6 @@
 """The project's published results: a digest in Markdown, condition beside condition, made from committed files alone."""
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 
 from fopng.claims import NO_RUNS, judge
@@ -7,6 +8,7 @@ from fopng.config import Value, canonical_json, differing
 from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
 from fopng.methods.catalog import METHODS
+from fopng.report import report_html
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -24,6 +26,12 @@ COMMANDS = """## Commands
     fopng sweep experiments/mnist.toml --out runs       settings selected on validation, then measured on test
     fopng export runs results                           the result files that are committed
     make results                                        this page and the other one"""
+
+
+def pages(results: Iterable[RunResult]) -> dict[str, str]:
+    """The text of every published page, by its name below the folder of the documentation."""
+    results = list(results)
+    return {"results.md": digest(results), "results/report.html": report_html(results, title=TITLE)}
 
 
 def digest(results: Iterable[RunResult]) -> str:
@@ -65,8 +73,8 @@ def _comparisons(experiments: Experiments) -> list[str]:
         for condition, comparison in zip(conditions, comparisons, strict=True):
             for label, runs in _by_label(comparison.results).items():
                 lines.setdefault(label, {})[condition] = _cell(runs)
-        rows = [[label, *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
-        blocks += [f"### {benchmark}", _table(["method", *conditions], rows)]
+        rows = [[_text(label), *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
+        blocks += [f"### {_text(benchmark)}", _table(["method", *conditions], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
         "(Student's t) and the forgetting in brackets."
@@ -107,12 +115,12 @@ def _choices(responses: Sequence[Response]) -> list[str]:
         return []
     rows = [
         [
-            f"{response.benchmark} ({response.protocol})",
-            response.method,
-            _settings({} if response.chosen is None else response.chosen.settings) or "nothing",
+            _text(f"{response.benchmark} ({response.protocol})"),
+            _text(response.method),
+            _text(_settings({} if response.chosen is None else response.chosen.settings) or "nothing"),
             "" if response.chosen is None else _percent(response.chosen.accuracy.mean),
             str(len(response.points)),
-            " ".join(response.notes),
+            _text(" ".join(response.notes)),
         ]
         for response in responses
     ]
@@ -159,5 +167,10 @@ def _shown(value: Value) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    lines = [[_text(column) for column in columns], ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _text(words: str) -> str:
+    """Words that a user may have chosen, as text in a table: no markup, no cell and no line of their own."""
+    return html.escape(" ".join(words.split()), quote=False).replace("|", "&#124;").replace("`", "&#96;")

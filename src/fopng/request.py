@@ -66,6 +66,14 @@ class Request:
 
     def configurations(self) -> list[RunConfig]:
         """The runs, seed by seed; the first mistake in the request is a ValueError of one line."""
+        return self.variations([{}])
+
+    def variations(self, choices: Sequence[Mapping[str, Any]]) -> list[RunConfig]:
+        """The runs for each of several choices of settings, laid over the others; what they share is built once.
+
+        Args:
+            choices: values of settings that every method of the request has.
+        """
         self._check_words()
         _check_training({name: getattr(self, name) for name in TRAINING})
         entries = [find_method(name) for name in self.methods]
@@ -78,21 +86,29 @@ class Request:
         found = []
         for entry in entries:
             paper = paper_row(self.benchmark, benchmark, stream, entry)
-            own = settings_of(entry.optimizer)
-            chosen = {**check_settings(paper.settings, own, entry.name), **written.methods[entry.name]}
-            training = {
-                "epochs": paper.epochs,
-                "batch_size": paper.batch_size,
-                "first_task_lr": self._protocols_rate(paper, benchmark, stream),
-                **{name: value for name, value in chosen.items() if name not in own},
-                **{name: value for name in TRAINING if (value := getattr(self, name)) is not None},
-            }
-            _check_training(training)
-            settings = {**defaults_of(entry), **{name: value for name, value in chosen.items() if name in own}}
-            config = dataclasses.replace(base, method=entry.name, settings=settings, **training)
-            entry.optimizer(model, **_arguments(config))  # refuses values outside their range
-            found.append(config)
+            rate = self._protocols_rate(paper, benchmark, stream)
+            for choice in choices:
+                config = self._configured(base, entry, paper, rate, {**written.methods[entry.name], **choice})
+                entry.optimizer(model, **_arguments(config))  # refuses values outside their range
+                found.append(config)
         return [dataclasses.replace(config, seed=seed) for seed in self.seeds for config in found]
+
+    def _configured(
+        self, base: RunConfig, entry: MethodEntry, paper: PaperEntry, rate: float | None, written: Mapping[str, object]
+    ) -> RunConfig:
+        """A method with its settings: its defaults, over them the paper's, over these what was written."""
+        own = settings_of(entry.optimizer)
+        chosen = check_settings({**paper.settings, **written}, {**TRAINING, **own}, entry.name)
+        training = {
+            "epochs": paper.epochs,
+            "batch_size": paper.batch_size,
+            "first_task_lr": rate,
+            **{name: value for name, value in chosen.items() if name not in own},
+            **{name: value for name in TRAINING if (value := getattr(self, name)) is not None},
+        }
+        _check_training(training)
+        settings = {**defaults_of(entry), **{name: value for name, value in chosen.items() if name in own}}
+        return dataclasses.replace(base, method=entry.name, settings=settings, **training)
 
     def _check_words(self) -> None:
         if self.protocol not in PROTOCOLS:

@@ -124,7 +124,7 @@ def test_what_is_missing_is_named_and_keeps_it_open():
 
 def test_protocols_are_judged_apart_and_share_cifar():
     printed = {b: methods for b, methods in upside_down().items() if b.endswith("mnist")}
-    found = verdicts([*comparisons(), *comparisons(printed, protocol="printed")])
+    found = verdicts([*comparisons(), *comparisons(printed, protocol="printed", first_task_lr=None)])
     other = "printed protocol, the paper's settings"
     assert found["split-mnist-lead", MATCHED] is Verdict.HOLDS
     assert found["split-mnist-lead", other] is Verdict.FAILS
@@ -132,8 +132,14 @@ def test_protocols_are_judged_apart_and_share_cifar():
 
 
 def test_a_trial_says_how_it_departs_from_the_paper():
-    [(_, condition)] = {key for key in verdicts(comparisons(epochs=1)) if key[0] == "beats-ogd"}
-    assert condition == f"{MATCHED}; epochs 1"
+    for changes, words in (
+        ({"epochs": 1}, "epochs 1"),
+        ({"scenario": "class", "first_task_lr": 0.5}, "scenario class, first task's rate 0.5"),
+        ({"model": "mine:model"}, "model mine:model"),
+    ):
+        table = {"split-mnist": AS_CLAIMED["split-mnist"]}
+        [(_, condition)] = {key for key in verdicts(comparisons(table, seeds=2, **changes)) if key[0] == "beats-ogd"}
+        assert condition == f"{MATCHED}; {words}"
 
 
 def test_the_orthogonal_form_is_not_taken_for_the_printed():
@@ -143,6 +149,24 @@ def test_the_orthogonal_form_is_not_taken_for_the_printed():
         for seed in range(5)
     ]
     assert verdicts([*comparisons(), *orthogonal])["beats-ogd", MATCHED] is Verdict.HOLDS
+
+
+def test_among_other_settings_the_papers_are_judged():
+    others = [paper_run("split-mnist", "fopng", seed, 0.1, settings={"lr": 0.5}) for seed in range(5)]
+    [finding] = [each for each in judge([*comparisons(), *others]) if each.claim == "split-mnist-lead"]
+    assert (finding.condition, finding.verdict) == (MATCHED, Verdict.HOLDS)
+    assert not {run.config.key for run in others} & set(finding.runs)
+
+
+def test_several_settings_of_ones_own_are_not_mixed():
+    own = [
+        paper_run("split-mnist", method, seed, 0.5, settings={"lr": rate})
+        for method, rates in (("fopng", (0.5, 0.7)), ("ogd", (0.5,)))
+        for rate in rates
+        for seed in range(5)
+    ]
+    [finding] = [each for each in judge(own) if each.claim == "beats-ogd"]
+    assert finding.evidence == ()
 
 
 def test_times_of_two_machines_are_not_compared():

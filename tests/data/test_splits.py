@@ -186,3 +186,14 @@ def test_a_device_has_the_same_bits():
     split = ArraySplit(IMAGES, LABELS, scaling=scaling)
     here, there = split.tensors(), split.tensors("cuda")
     assert all(torch.equal(a, b.cpu()) for a, b in zip(here, there, strict=True))
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(40)[::-1].copy()])
+@pytest.mark.parametrize("count", [1, 13, 99])
+def test_the_first_samples_are_the_first(rows, count):
+    labels = LABELS if rows is None else LABELS[rows]
+    split = ArraySplit(IMAGES, labels, rows=rows, pixels=PixelMap(np.arange(9)[::-1].copy()), scaling=Scaling(255))
+    few = split.first(count)
+    assert len(few) == min(count, len(split))
+    for found, all_of_them in zip(few.tensors(), split.tensors(), strict=True):
+        torch.testing.assert_close(found, all_of_them[:count])

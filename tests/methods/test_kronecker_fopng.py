@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fopng
+from fopng.moments import LayerMoments, Moments
 from methods.worlds import World, flat, live, make, multi_head, run, single_head
 
 NAME = "KroneckerFOPNG"
@@ -162,3 +163,34 @@ def test_memory_does_not_grow_with_tasks():
     sizes = [optimizer.diagnose().bytes for _ in live(optimizer, world)]
     assert len(set(sizes[2:])) == 1
     assert isinstance(optimizer, fopng.KroneckerFOPNG)
+
+
+def test_strength_means_the_same_whatever_the_scale():
+    """Inputs ten times as large, signals three times: the same share of the gradient is left."""
+    left = []
+    for a, d in ((1.0, 1.0), (10.0, 3.0)):
+        torch.manual_seed(0)
+        world = single_head()
+        optimizer = make(NAME, world)
+        A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
+        moments = LayerMoments(a**2 * A @ A.T, d**2 * G @ G.T)
+        rest = (a * d) ** 2 * torch.rand(flat(world.model).shape, dtype=torch.float64)
+        rest[: 4 * 6] = 0
+        optimizer.method.remember(Moments({("0.weight", "0.bias"): moments}, rest))
+        left.append(optimizer.method.held_back(torch.ones_like(rest)))
+    assert (left[0] - 1).abs().max() > 0.1
+    torch.testing.assert_close(*left)
+
+
+def test_the_sum_over_tasks_has_the_sums_trace():
+    """And its partial trace over the inputs, `sum_t tr(A_t) G_t`."""
+    method = make(NAME, single_head()).method
+    names, tasks = ("0.weight", "0.bias"), []
+    for _ in range(3):
+        A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
+        tasks.append(LayerMoments(A @ A.T, G @ G.T))
+        method.remember(Moments({names: tasks[-1]}, torch.zeros(39, dtype=torch.float64)))
+    kept = [method.matrices[f'["{kind}", "0.weight", "0.bias"]'] for kind in ("inputs", "signals")]
+    torch.testing.assert_close(kept[0].trace() * kept[1], sum(own.inputs.trace() * own.signals for own in tasks))
+    torch.testing.assert_close(kept[0], sum(own.inputs for own in tasks))
+    torch.testing.assert_close(method.trace(), sum(own.inputs.trace() * own.signals.trace() for own in tasks))

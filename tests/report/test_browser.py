@@ -144,6 +144,34 @@ def test_methods_are_switched_off_and_on(open_page):
         assert visible(browser, "[data-m]") == expected
 
 
+def test_the_axis_fits_the_lines_that_are_switched_on(open_page):
+    runs = laboratory(["sgd", "ewc"], tasks=2)
+    low = [result([[0.2, None], [0.1, 0.12]], method="adam", seed=seed) for seed in range(2)]
+    browser = open_page([*low, *runs])
+    chart = "document.querySelector('#p0-accuracy svg.chart')"
+    words = f"[...{chart}.querySelectorAll('text.y')].map(t => [+t.textContent, +t.getAttribute('y') - 4.5])"
+    marker = f"{chart}.querySelector('.s[data-m=\"2\"] .k').getAttribute('d')"
+
+    def axis():
+        """The numbers beside the axis, and the value at which the first point of sgd is drawn."""
+        (first, at_first), *_, (last, at_last) = ticks = browser.evaluate(words)
+        height = float(re.match(r"M[\d.]+,([\d.]+)", browser.evaluate(marker)).group(1))
+        return [number for number, _ in ticks], first + (height - at_first) / (at_last - at_first) * (last - first)
+
+    learnt = [100 * run.accuracy[0][0] for run in runs if run.config.method == "sgd"]
+    expected = pytest.approx(sum(learnt) / 3, abs=0.2)
+    before = axis()
+    assert (before[0][0] <= 20, before[1]) == (True, expected)
+    browser.evaluate("document.getElementById('m0').click()")
+    fitted = axis()
+    assert (fitted[0][0] > 80, fitted[1]) == (True, expected)
+    assert fitted[0] == sorted(set(fitted[0]))
+    assert browser.evaluate(OVERLAPS) == []
+    for switch in ("m1", "m2", "m0", "m1", "m2"):
+        browser.evaluate(f"document.getElementById('{switch}').click()")
+    assert axis() == before
+
+
 def test_tables_are_sorted_by_mouse_and_by_keyboard(open_page):
     browser = open_page(laboratory(["sgd", "ewc", "ogd", "adam"]))
     button = "document.querySelectorAll('table.scores thead button')[{}]"

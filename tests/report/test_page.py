@@ -16,6 +16,7 @@ from rich.console import Console
 from scipy import stats
 
 from fopng import report
+from fopng.bundle import load_results, write_bundles
 from fopng.findings import Evidence, Finding, Verdict
 from fopng.methods import catalog
 from fopng.scores import Estimate
@@ -156,6 +157,16 @@ def test_the_drawing_is_whole_and_takes_its_colours_from_the_page():
 def test_the_same_results_give_the_same_page():
     results = [*seeds(), *seeds(method="sgd")]
     assert report.report_html(results, title="x") == report.report_html(results[::-1], title="x")
+
+
+def test_results_that_were_exported_give_the_same_page(tmp_path):
+    settings = {"lr": 1e-5, "strength": 400.0, "damping": 1.0, "fisher_samples": None}
+    results = [*laboratory(["ewc", "sgd"], settings=settings), *laboratory(["sgd"], settings={"lr": 1000000.0})]
+    results += [on_test(0.8, settings={"damping": value}) for value in (1.0, 2.0, 5e-4)]
+    read = load_results(write_bundles(tmp_path, results))
+    assert read != [] and any(type(run.config.settings["lr"]) is int for run in read)  # noqa: PT018
+    for write in (report.report_html, report.report_markdown):
+        assert write(results, title="x") == write(read, title="x")
 
 
 def test_every_number_leads_to_its_runs_and_their_command():

@@ -147,3 +147,21 @@ def test_a_method_without_a_choice_has_no_table():
     text = chosen_toml(outcome.sweep, "split-digits", outcome.responses)
     assert "sgd" not in tomllib.loads(text)
     assert "# sgd: 1 of 1 points refused" in text
+
+
+def test_a_search_draws_tries_and_learns():
+    pytest.importorskip("optuna")
+    space = {"lr": {"low": 0.01, "high": 1.0, "log": True}, "gradients_per_task": {"low": 2, "high": 5}}
+    laboratory = Laboratory()
+    asked = sweep({"fopng": space}, search={"trials": 12, "at_once": 4})
+    outcome = conduct(asked, laboratory)
+    assert [len(configs) for configs in laboratory.rounds] == [8, 8, 8, 3]
+    [response] = outcome.responses
+    best = max(response.points, key=lambda point: point.accuracy.mean)
+    assert dict(response.chosen.settings) == dict(best.settings)
+    assert {config.settings["lr"] for config in laboratory.rounds[3]} == {best.settings["lr"]}
+    again = Laboratory()
+    conduct(asked, again)
+    assert [[c.key for c in configs] for configs in again.rounds] == [
+        [c.key for c in configs] for configs in laboratory.rounds
+    ]

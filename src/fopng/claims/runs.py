@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -10,7 +11,7 @@ from typing import final
 from fopng.benchmarks import PAPER, ImageBenchmark, settable
 from fopng.claims.check import BySeed
 from fopng.config import RunConfig, canonical_json
-from fopng.experiments import PAPER_SETTINGS, Experiments, is_papers
+from fopng.experiments import PAPER_SETTINGS, Comparison, Experiments, is_papers
 from fopng.findings import Ablation, Response, final_by_seed
 from fopng.hyperparameters import paper_benchmarks, paper_entry
 from fopng.result import RunResult
@@ -49,8 +50,9 @@ def gather(experiments: Experiments) -> list[ClaimRuns]:
     for comparison in experiments.comparisons:
         config = comparison.results[0].config
         if config.benchmark in paper_benchmarks():
-            runs = at(comparison.condition + _departures(config)).methods.setdefault(config.benchmark, {})
-            for result in filter(_is_printed, comparison.results):
+            condition, results = _judged(comparison)
+            runs = at(condition + _departures(config)).methods.setdefault(config.benchmark, {})
+            for result in results:
                 runs.setdefault(result.config.method, []).append(result)
     for ablation in experiments.ablations:
         config = ablation.steps[0].results[0].config
@@ -65,6 +67,20 @@ def gather(experiments: Experiments) -> list[ClaimRuns]:
             at(condition).responses[response.benchmark, response.method] = response
     _lend_cifar(found)
     return [found[condition] for condition in sorted(found)]
+
+
+def _judged(comparison: Comparison) -> tuple[str, list[RunResult]]:
+    """The runs that claims are about, one choice of settings for each method, and their condition.
+
+    Among settings of all kinds those of the paper are meant; where there are none, methods with one choice of settings.
+    """
+    results = list(filter(_is_printed, comparison.results))
+    papers = [result for result in results if is_papers(result.config)]
+    if comparison.settings or not papers:
+        choices = {(result.config.method, canonical_json(result.config.settings)) for result in results}
+        single = Counter(method for method, _ in choices)
+        return comparison.condition, [result for result in results if single[result.config.method] == 1]
+    return f"{comparison.condition}, {PAPER_SETTINGS}", papers
 
 
 def _is_printed(result: RunResult) -> bool:
@@ -89,6 +105,8 @@ def _departures(config: RunConfig) -> str:
         "epochs": config.epochs,
         "batch size": config.batch_size,
         "precision": config.dtype,
+        "model": config.model,
+        "first task's rate": config.first_task_lr,
         **config.benchmark_parameters,
     }
     papers = {
@@ -97,10 +115,17 @@ def _departures(config: RunConfig) -> str:
         "epochs": entry.epochs,
         "batch size": entry.batch_size,
         "precision": "float32",
+        "model": "mlp" if config.benchmark.endswith("mnist") else "convnet",
+        "first task's rate": None if _has_own_rate(config) else entry.first_task_lr,
         **_parameters(benchmark),
     }
     words = [f"{n} {v}" for n, v in here.items() if canonical_json(v) != canonical_json(papers.get(n))]
     return f"; {', '.join(words)}" if words else ""
+
+
+def _has_own_rate(config: RunConfig) -> bool:
+    """The printed text names a rate for the first task on CIFAR only."""
+    return config.protocol == "printed" and config.benchmark.endswith("mnist")
 
 
 def _parameters(benchmark: ImageBenchmark) -> dict[str, object]:

@@ -52,12 +52,12 @@ def publish(
 ) -> None:
     """Make the project's pages from results: the same results give the same pages, to the byte."""
     from fopng import atomic
-    from fopng.cli.results import say_written, write_page
-    from fopng.publishing import TITLE, digest
+    from fopng.cli.results import say_written
+    from fopng.publishing import pages
     from fopng.store import load_results
 
-    results = load_results(places)
-    docs.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(docs / "results.md", digest(results))
-    say_written(docs / "results.md")
-    write_page(docs / "results" / "report.html", results, title=TITLE)
+    for name, text in pages(load_results(places)).items():
+        path = docs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(path, text)
+        say_written(path)

@@ -8,18 +8,14 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor
 
-from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
-from fopng.likelihood import Labels, Score
-from fopng.memory import Basis, GradientMemory, ScaledBasis
-from fopng.methods.fishers import FISHERS, Estimate, FisherKind, FisherName
+from fopng.likelihood import Labels
 from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
-from fopng.projection import Form, Projector, Remover, trust_region_step
+from fopng.peers import ALONE, Peers
+from fopng.projection import Projector, Remover
 from fopng.samples import Rehearser, SampleMemory
-
-ORTHOGONAL_GRAM_DAMPING = 1e-6
-"""The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
+from fopng.stored import StoredGradients
 
 
 def require(holds: bool, message: str) -> None:
@@ -45,20 +41,14 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 1
 
 
-def _all(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
+def holds(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
+    """Whether a setting, or that of every replica, passes a test."""
     return bool(torch.as_tensor(test(value)).all())
 
 
 def beside(setting: float | Tensor) -> float | Tensor:
     """A setting as it multiplies vectors `[..., p]`: a number, or one a replica `[..., 1]`."""
     return setting.unsqueeze(-1) if isinstance(setting, Tensor) else setting
-
-
-def default_gram_damping(value: float | None, damping: float, projection: Form) -> float:
-    """The printed form uses lambda twice (docs/deviations.md, 2); the orthogonal one only what rounding needs."""
-    if value is not None:
-        return value
-    return damping if projection == "printed" else ORTHOGONAL_GRAM_DAMPING
 
 
 @dataclass(kw_only=True)
@@ -70,15 +60,17 @@ class Method(ABC):
 
     Attributes:
         vectors: state that speaks of the parameters, `[..., p]`, and grows with them.
+        peers: the processes that share the run.
         matrices: state of any other shape, `[..., *]` (the factors of a layer), named by the method.
     """
 
     momentum: float | Tensor
     vectors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     matrices: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    memory: GradientMemory | None = field(default=None, init=False, repr=False)
+    memory: StoredGradients | None = field(default=None, init=False, repr=False)
     samples: SampleMemory | None = field(default=None, init=False, repr=False)
     active: frozenset[str] | None = field(default=None, init=False, repr=False)
+    peers: Peers = field(default=ALONE, init=False, repr=False)
     layout: ParamLayout = field(init=False, repr=False)
     _mask: Tensor | None = field(default=None, init=False, repr=False)
 
@@ -124,7 +116,9 @@ class Method(ABC):
 
     def check(self) -> None:
         """Raise for a setting outside its range."""
-        require(_all(self.momentum, lambda x: (x >= 0) & (x < 1)), f"Expected momentum in [0, 1), got {self.momentum}.")
+        require(
+            holds(self.momentum, lambda x: (x >= 0) & (x < 1)), f"Expected momentum in [0, 1), got {self.momentum}."
+        )
 
     @property
     def variant(self) -> str:
@@ -210,6 +204,10 @@ class Method(ABC):
         """The metric in which a step has its length."""
         return Identity()
 
+    def matrix_numbers(self) -> int:
+        """About how many numbers of other shapes than the parameters' a run holds at a time, for planning."""
+        return 0
+
     @property
     def nbytes(self) -> int:
         """Bytes of the method's state."""
@@ -220,7 +218,7 @@ class Method(ABC):
     def state_dict(self) -> dict[str, Any]:
         """The state, as tensors."""
         memory = None if self.memory is None else self.memory.state_dict()
-        samples = None if self.samples is None else self.samples.state_dict()
+        samples = None if self.samples is None else self.samples.state_dict(self.peers)
         return {"vectors": dict(self.vectors), "matrices": dict(self.matrices), "memory": memory, "samples": samples}
 
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
@@ -236,209 +234,8 @@ class Method(ABC):
         self.vectors = {name: value.to(like) for name, value in state["vectors"].items()}
         self.matrices = {name: value.to(like) for name, value in state["matrices"].items()}
         if self.memory is not None and state["memory"] is not None:
-            self.memory = GradientMemory(layout, capacity=self.memory.capacity)
-            tensors = {k: t.to(like) if t.is_floating_point() else t for k, t in state["memory"].items()}
-            self.memory.load_state_dict(tensors)
+            self.memory = self.memory.empty(layout)
+            self.memory.load_state_dict(state["memory"], like)
         if self.samples is not None and state["samples"] is not None:
-            self.samples.load_state_dict(state["samples"], like)
+            self.samples.load_state_dict(state["samples"], like, self.peers)
         self.attach(current)
-
-
-@dataclass(kw_only=True)
-class ProjectedMethod(Method):
-    """A method that stores gradients of old tasks and projects new ones away from them.
-
-    Args:
-        gradients_per_task: how many gradients each task leaves.
-        max_directions: the most gradients kept in all; None for no limit.
-        when_full: whether a full memory is thinned or compressed.
-        kept_energy: the share of the directions' squared length that is enough when they are compressed.
-        score: of which score the gradients are.
-        gram_damping: added to the Gram matrix; relative to its mean diagonal unless the form is printed.
-        projection: the form of `P`.
-    """
-
-    gradients_per_task: int
-    max_directions: int | None
-    when_full: WhenFull
-    kept_energy: float | Tensor
-    score: Score
-    gram_damping: float | Tensor
-    projection: Form
-
-    own_start: ClassVar[bool] = False
-    scalar_rate: ClassVar[bool] = True
-
-    _projector: Projector | None = field(default=None, init=False, repr=False)
-
-    def check(self) -> None:
-        super().check()
-        require(
-            is_count(self.gradients_per_task),
-            f"Expected gradients_per_task of at least 1, got {self.gradients_per_task}.",
-        )
-        limit = self.max_directions
-        require(limit is None or is_count(limit), f"Expected max_directions of at least 1, or None, got {limit}.")
-        require(
-            _all(self.gram_damping, lambda x: x >= 0), f"Expected gram_damping of at least 0, got {self.gram_damping}."
-        )
-        choose("when_full", self.when_full, get_args(WhenFull))
-        share = self.kept_energy
-        require(_all(share, lambda x: (x > 0) & (x <= 1)), f"Expected kept_energy in (0, 1], got {share}.")
-        choose("score", self.score, get_args(Score))
-        choose("projection", self.projection, get_args(Form))
-
-    def attach(self, layout: ParamLayout) -> None:
-        if self.memory is None:
-            self.memory = GradientMemory(layout, capacity=self.max_directions if self.when_full == "thin" else None)
-        super().attach(layout)
-
-    def forget_derived(self) -> None:
-        self._projector = None
-        super().forget_derived()
-
-    @property
-    def stored(self) -> GradientMemory:
-        """The memory."""
-        assert self.memory is not None
-        return self.memory
-
-    def basis(self) -> Basis:
-        """The directions to project away: `G`, or what the method makes of it."""
-        return self.visible()
-
-    def visible(self, change: Callable[[GradientMemory], Basis] = lambda stored: stored) -> Basis:
-        """The stored gradients, or what is made of them, in the parameters that take part."""
-        if self.active is None:
-            return change(self.stored)
-        view = self.stored.only(self.active)
-        partial = any(name not in self.active for key in view.layers for name in key)
-        made = change(view)
-        return ScaledBasis(made, self.active_mask(view.like).to(view.like.dtype)) if partial else made
-
-    def projection_metric(self) -> Metric:
-        """The metric in which the projection is made."""
-        return self.step_metric()
-
-    @property
-    def projector(self) -> Projector:
-        """`P`, built again only when the Fisher, the memory or the active parameters changed."""
-        if self._projector is None:
-            self._projector = Projector.build(
-                self.basis(), self.projection_metric(), gram_damping=self.gram_damping, form=self.projection
-            )
-        return self._projector
-
-    def end_task(self, task: TaskData) -> None:
-        self.store(task, weight=None)
-        self.forget_derived()
-        limit = self.max_directions
-        if limit is not None and self.stored.count > limit:
-            if self.needs_fisher and "fisher_new" not in self.vectors:
-                # another optimizer has learnt this task: there is no metric in use yet
-                self.refresh(task)
-            self._compress(limit)
-
-    def _compress(self, rank: int) -> None:
-        """Combine what is stored into fewer directions, the most telling ones in the metric of the projection."""
-        # measured where the task at hand was: other tasks' heads have no Fisher now
-        self.set_active(self.stored.latest)
-        old, metric, before = self.stored, self.projection_metric(), self.basis()
-        gram = metric.inverse_gram(before)
-        mix = leading_directions(gram, rank, self.kept_energy)
-        self.memory = combine(old, self.stored_combinations(mix))
-        kept = captured(before, self.basis(), metric)
-        lost = lost_share(gram.diagonal(dim1=-2, dim2=-1), kept, old)
-        self.memory.error = lost.to(self.memory.like.dtype)
-        self.forget_derived()
-
-    def stored_combinations(self, mix: Tensor) -> Tensor:
-        """How the stored gradients are combined when the basis is combined like this, `[..., m, k]`."""
-        return mix
-
-    def store(self, task: TaskData, *, weight: Tensor | None) -> None:
-        """Add the task's gradients to the memory."""
-        self.stored.append(*task.gradients(self.gradients_per_task, self.score), weight=weight)
-
-
-@dataclass(kw_only=True)
-class FisherMetric(Method):
-    """Mixed into methods whose step has its length in the new task's Fisher.
-
-    Args:
-        metric: how that Fisher is approximated.
-        damping: lambda, added to the Fisher before it is inverted.
-        labels: which labels the Fisher uses.
-        fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
-    """
-
-    metric: FisherName
-    damping: float | Tensor
-    labels: Labels
-    fisher_samples: int | None
-
-    needs_fisher: ClassVar[bool] = True
-    own_start: ClassVar[bool] = False
-    scalar_rate: ClassVar[bool] = True
-
-    _metric: Metric | None = field(default=None, init=False, repr=False)
-
-    def check(self) -> None:
-        super().check()
-        choose("metric", self.metric, get_args(FisherName))
-        require(_all(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
-        check_estimate(self.labels, self.fisher_samples)
-
-    def refresh(self, task: TaskData) -> None:
-        self.keep_fisher("new", self.estimate(task))
-        self.forget_derived()
-
-    def end_task(self, task: TaskData) -> None:
-        super().end_task(task)
-        self._drop_fisher("new")
-
-    @property
-    def variant(self) -> str:
-        return f"metric={self.metric!r}"
-
-    @property
-    def kind(self) -> FisherKind:
-        """How Fishers are approximated."""
-        return FISHERS[self.metric]
-
-    def estimate(self, task: TaskData) -> Estimate:
-        """The Fisher of the task at hand."""
-        return self.kind.estimate(task, self.labels, self.fisher_samples)
-
-    def keep_fisher(self, which: str, fisher: Estimate) -> None:
-        """Make a Fisher part of the state: `new` or `old`."""
-        self._drop_fisher(which)
-        self.vectors[f"fisher_{which}"] = fisher.vector
-        self.matrices |= {f"{which} {key}": matrix for key, matrix in fisher.matrices.items()}
-
-    def kept_fisher(self, which: str) -> Estimate | None:
-        """A Fisher that is part of the state; None where there is none."""
-        vector = self.vectors.get(f"fisher_{which}")
-        own = {k.removeprefix(f"{which} "): m for k, m in self.matrices.items() if k.startswith(f"{which} ")}
-        return None if vector is None else Estimate(vector, own)
-
-    def _drop_fisher(self, which: str) -> None:
-        self.vectors.pop(f"fisher_{which}", None)
-        self.matrices = {key: m for key, m in self.matrices.items() if not key.startswith(f"{which} ")}
-
-    def forget_derived(self) -> None:
-        self._metric = None
-        super().forget_derived()
-
-    def natural_step(self, g: Tensor, lr: float | Tensor) -> Tensor:
-        """The step of Fisher length `lr` along `F_new^-1 g`."""
-        step = trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
-        # a metric that is not diagonal would move parameters that take no part along with their neighbours
-        return step if self.metric == "diagonal" or self.active is None else step * self.active_mask(g)
-
-    def step_metric(self) -> Metric:
-        if self._metric is None:
-            fisher = self.kept_fisher("new")
-            assert fisher is not None
-            self._metric = self.kind.metric(self.layout, fisher, self.damping)
-        return self._metric

@@ -89,9 +89,9 @@ METHODS: dict[str, MethodEntry] = {
         MethodEntry(
             "fopng-k", KroneckerFOPNG, "FOPNG, soft, Kronecker-factored", 2026, "this project", "moments of layers"
         ),
+        MethodEntry("ncl", NCL, "Natural continual learning", 2021, "Kao et al.", "moments of layers, weights"),
         MethodEntry("gpm", GPM, "Gradient projection memory", 2021, "Saha et al.", _INPUTS),
         MethodEntry("sgp", SGP, "Scaled gradient projection", 2023, "Saha, Roy", _INPUTS),
-        MethodEntry("ncl", NCL, "Natural continual learning", 2021, "Kao et al.", "moments of layers, weights"),
         MethodEntry("joint", SGD, "SGD on all tasks together", 1951, "reference", "all data", True, True),
     )
 }

@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ class InputMemory(Method):
     threshold: float | Tensor
     threshold_growth: float | Tensor
     input_samples: int | None
+
+    estimates: ClassVar[bool] = True
 
     _projector: LayerwiseProjector | None = field(default=None, init=False, repr=False)
 

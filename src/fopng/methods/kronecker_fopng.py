@@ -45,7 +45,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
             the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
-        rank: eigenvectors of a layer's inputs that are kept exactly, the others share one eigenvalue; None for all.
+        rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
@@ -73,7 +73,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         strength: float = 10.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
-        rank: int | None = 256,
+        rank: int | None = 128,
         momentum: float = 0.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,

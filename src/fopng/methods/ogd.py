@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fopng.compression import WhenFull
 from fopng.likelihood import Likelihood, Score
-from fopng.methods.base import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.projected import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
 from fopng.types import Predict
 
 

@@ -17,6 +17,7 @@ from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
+from fopng.peers import peers_of
 from fopng.persample import GradientSource
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
@@ -29,7 +30,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
     `begin_task`, then for every epoch `refresh` and the usual steps, then `end_task`; the same for every method.
 
     Args:
-        model: the model to train; its trainable parameters are optimized.
+        model: the model to train; its trainable parameters are optimized. Inside a `DistributedDataParallel`, the processes of
+            that share the run: each has a shard of the data and of what is kept (docs/scaling.md).
         lr: the learning rate.
         method: the mathematics.
         first_task: what trains the first task.
@@ -56,13 +58,16 @@ class ContinualOptimizer(torch.optim.Optimizer):
             )
         require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
         method.check()
-        self.model, self.method = model, method
-        self.layout = ParamLayout.of(model)
+        self.model, self.peers = peers_of(model)
+        self.method = method
+        method.peers = self.peers
+        self.layout = ParamLayout.of(self.model)
         self._list_parameters()
         self._predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
+        self.peers.agree(self.generator, 0)
         self.tasks_done, self.steps = 0, 0
         self._open = False
         self._task: int | str | None = None
@@ -115,8 +120,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
         with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
-            if not any(sample_count(batch) for batch in batches):
-                raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
+            self._check_samples(batches)
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
@@ -252,7 +256,13 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        return LoaderTask(self.source, batches, self.generator, self._flat_parameters)
+        return LoaderTask(self.source, batches, self.generator, self._flat_parameters, self.peers)
+
+    def _check_samples(self, batches: Iterable[Batch]) -> None:
+        found = self.peers.gather(any(sample_count(batch) for batch in batches))
+        if not all(found):
+            where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
+            raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
@@ -321,7 +331,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
         held = [(own, dict(own)) for own in method.changing]
-        rehearser = ModelRehearser(self.source, self._parameters)
+        rehearser = ModelRehearser(self.source, self._parameters, self.peers)
         method.rehearse(rehearser)
         names = {*names, *rehearser.reached}
         method.set_active(names)

@@ -11,6 +11,7 @@ from fopng.dealing import Deal
 from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
 from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Score, Signals, draws_labels
+from fopng.lowrank import low_rank_fisher
 from fopng.moments import Moments, input_moments, layer_moments
 from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource, SampleGradients
@@ -55,6 +56,10 @@ class TaskData(Protocol):
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
         """Its whole Fisher now, `[..., p, p]`; for small models."""
+        ...
+
+    def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
+        """Its Fisher now as a diagonal `[..., p]` and the leading rows `[..., rank, p]`."""
         ...
 
 
@@ -102,6 +107,11 @@ class LoaderTask(TaskData):
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
         return full_fisher(
             self.source, self.batches, labels=labels, samples=samples, generator=self.generator, peers=self.peers
+        )
+
+    def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
+        return low_rank_fisher(
+            self.source, self.batches, rank, labels=labels, samples=samples, generator=self.generator, peers=self.peers
         )
 
     @property

@@ -10,7 +10,7 @@ import torch
 from fopng.data.splits import Split
 from fopng.fisher import MEMORY_LIMIT
 from fopng.memory import SLAB_BYTES
-from fopng.methods.base import ProjectedMethod
+from fopng.methods.projected import ProjectedMethod
 from fopng.methods.replay import RehearsingMethod
 from fopng.replicas.samples import are_shared
 from fopng.replicas.stacked import StackedRuns
@@ -46,6 +46,7 @@ class Footprint:
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
             + _rehearsal_bytes(runs)
+            + numbers * runs.method.matrix_numbers()
             + max(train.own)
             + sum(tests.own)
         )

@@ -6,7 +6,7 @@ from typing import final
 from fopng.config import Value, canonical_json
 from fopng.findings import rank
 from fopng.report.lines import Line
-from fopng.report.scales import Scale
+from fopng.report.scales import Linear, Scale
 from fopng.scores import Estimate
 
 Entry = tuple[Line, Estimate]
@@ -58,7 +58,7 @@ class Curves:
     """A word for files and identifiers."""
     title: str
     x: Scale
-    y: Scale
+    y: Linear
     series: tuple[Series, ...]
     confidence: float
     note: str

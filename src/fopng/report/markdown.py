@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fopng import atomic
 from fopng.claims import judge
+from fopng.config import Value
 from fopng.findings import Finding
 from fopng.report import words
 from fopng.report.claims import amount, interval
@@ -168,8 +169,8 @@ def _margined(estimate: Estimate) -> str:
     return f"{words.percent(estimate)}{margin}"
 
 
-def _value(value: object) -> str:
-    return "all" if value is None else f"{value:g}" if isinstance(value, float) else _escaped(str(value))
+def _value(value: Value) -> str:
+    return "all" if value is None else _escaped(words.shown(value))
 
 
 def _escaped(text: str) -> str:

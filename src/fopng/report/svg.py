@@ -40,8 +40,12 @@ def draw(chart: Chart, dress: Dress) -> str:
     """The figure as an `svg` element."""
     if isinstance(chart, Bars):
         return _bars(chart, dress)
-    inside = _curves(chart, dress) if isinstance(chart, Curves) else _scatter(chart, dress)
-    return _svg(HEIGHT, chart.title, _frame(chart.x, chart.y) + inside)
+    if isinstance(chart, Scatter):
+        return _svg(HEIGHT, chart.title, _frame(chart.x, chart.y) + _scatter(chart, dress))
+    # For the script, which fits the axis to the lines that are switched on.
+    ends = f"{chart.y.low:g} {chart.y.high:g}"
+    frame = f' data-frame="{LEFT:g} {TOP:g} {WIDTH - RIGHT:g} {HEIGHT - BOTTOM:g} {ends}"'
+    return _svg(HEIGHT, chart.title, _frame(chart.x, chart.y) + _curves(chart, dress), frame)
 
 
 def key(look: Look, family: Family) -> str:
@@ -145,8 +149,8 @@ def _bars(chart: Bars, dress: Dress) -> str:
     return _svg(2 * TOP + ROW * len(chart.bars), f"{chart.title}, {chart.x.label}", "".join(drawn))
 
 
-def _svg(height: float, title: str, inside: str) -> str:
-    size = f'viewBox="0 0 {WIDTH:g} {_short(height)}"'
+def _svg(height: float, title: str, inside: str, frame: str = "") -> str:
+    size = f'viewBox="0 0 {WIDTH:g} {_short(height)}"{frame}'
     return f'<svg class="chart" {size} role="img" aria-label="{escape(encodable(title))}">{inside}</svg>'
 
 
@@ -156,7 +160,7 @@ def _frame(x: Scale, y: Scale) -> str:
     columns = _apart([(_at(place, 0.0)[0], word) for place, word in x.ticks()])
     grid = "".join(f"M{LEFT:g},{_short(height)}H{right:g}" for height, _ in rows)
     marks = "".join(f"M{_short(column)},{floor:g}v4" for column, _ in columns)
-    texts = [_text(LEFT - 8, height + 4.5, word, "e") for height, word in rows]
+    texts = [_text(LEFT - 8, height + 4.5, word, "y e") for height, word in rows]
     texts += [_text(column, floor + 26, word, "m") for column, word in columns]
     texts.append(_text((LEFT + right) / 2, HEIGHT - 8, x.label, "m"))
     middle = (TOP + floor) / 2

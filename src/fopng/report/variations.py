@@ -9,6 +9,7 @@ from fopng.config import Value
 from fopng.findings import Ablation, Response
 from fopng.report.lines import Line, label_of
 from fopng.report.summary import details_of
+from fopng.report.words import shown
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -153,4 +154,4 @@ def _others(ablation: Ablation) -> dict[str, Value]:
 
 
 def _word(value: Value) -> str:
-    return "all" if value is None else str(value)
+    return "all" if value is None else shown(value)

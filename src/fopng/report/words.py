@@ -57,8 +57,14 @@ def setting_words(value: Value) -> str:
 
 
 def shown(value: Value) -> str:
-    """A value as short as it can be said."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as short as it can be said; 400 and 400.0 are one value.
+
+    >>> shown(400.0), shown(1e-05), shown(None)
+    ('400', '1e-05', 'None')
+    """
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:g}"
+    return str(value)
 
 
 def encodable(text: str) -> str:

@@ -13,7 +13,7 @@ from fopng.request import TRAINING, Request, find_method, word
 from fopng.settings import settings_of, unknown
 from fopng.sweep.choosing import Rule
 from fopng.sweep.search import GridSearch, SampledSearch, Sampling, Search
-from fopng.sweep.space import Choice, Stage, assignments
+from fopng.sweep.space import Stage
 
 _WORDS = ("protocol", "dataset", "scenario", "model", "precision")
 _NUMBERS = ("epochs", "batch_size", "first_task_lr")
@@ -83,10 +83,8 @@ class Sweep:
         """The settings of a method that are tried or fixed."""
         return sorted({name for stage in self.stages[method] for name in stage.names})
 
-    def request(
-        self, benchmark: str, method: str, choice: Choice, *, validation: bool, data_dir: Path | None = None
-    ) -> Request:
-        """The runs of one choice, on the held-out part or on test."""
+    def request(self, benchmark: str, method: str, *, validation: bool, data_dir: Path | None = None) -> Request:
+        """What is asked for on the held-out part or on test, but for the settings that are tried."""
         return Request(
             benchmark=benchmark,
             methods=[method],
@@ -98,7 +96,7 @@ class Sweep:
             first_task_lr=self.first_task_lr,
             epochs=self.epochs,
             batch_size=self.batch_size,
-            assignments=[*self.benchmark_settings, *assignments(method, choice)],
+            assignments=self.benchmark_settings,
             validation=validation,
             precision=self.precision,
             data_dir=data_dir,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 from fopng.config import FrozenMapping, Value
-from fopng.settings import NOTHING, Setting, check_settings
+from fopng.settings import Setting, check_settings
 
 Choice = Mapping[str, Value]
 """A value for each setting that is tried."""
@@ -128,12 +128,3 @@ def _range(written: Mapping[str, object], where: str) -> Range:
         return Range(**written)  # type: ignore[arg-type]  # checked above
     except ValueError as error:
         raise ValueError(f"{error} See {where}.") from error
-
-
-def assignments(method: str, choice: Choice) -> Sequence[str]:
-    """A choice as `--set` takes it.
-
-    >>> assignments("fopng", {"lr": 0.001, "fisher_samples": None})
-    ['fopng.lr=0.001', 'fopng.fisher_samples=none']
-    """
-    return [f"{method}.{name}={NOTHING[0] if value is None else value}" for name, value in choice.items()]

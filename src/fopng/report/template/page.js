@@ -41,12 +41,63 @@ document.addEventListener("click", event => {
   if (heading && event.target.closest("button")) sortBy(heading, heading.cellIndex);
 });
 
+// The axis of a chart is fitted to the lines that are switched on. Every place in a path that is written in capitals is moved.
+const NAMESPACE = "http://www.w3.org/2000/svg";
+const drawn = (name, attributes, text = "") => {
+  const element = document.createElementNS(NAMESPACE, name);
+  for (const key in attributes) element.setAttribute(key, attributes[key]);
+  element.textContent = text;
+  return element;
+};
+const originals = new Map();
+function remember(svg) {
+  if (!originals.has(svg)) {
+    const paths = all(".s path", svg).map(path => [path, path.getAttribute("d"), path.closest(".s").dataset.m]);
+    originals.set(svg, { paths, grid: svg.querySelector(".grid").getAttribute("d"), ticks: all("text.y", svg) });
+  }
+  return originals.get(svg);
+}
+function niceAxis(values) {
+  const least = Math.min(...values), most = Math.max(...values);
+  const room = .06 * (most - least) || .5, span = most - least + 2 * room;
+  const size = 10 ** Math.floor(Math.log10(span / 5));
+  const step = [1, 2, 5, 10].map(factor => factor * size).find(each => span / each <= 6);
+  const low = Math.max(0, Math.floor((least - room) / step + 1e-9) * step);
+  const high = Math.min(100, Math.ceil((most + room) / step - 1e-9) * step);
+  const ticks = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9; k++) ticks.push(k * step);
+  return { low, high, ticks, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
+}
+function fitAxis(svg, off) {
+  if (!off.size && !originals.has(svg)) return;
+  const { paths, grid, ticks } = remember(svg);
+  const [left, top, right, floor, low, high] = svg.dataset.frame.split(" ").map(Number);
+  const place = /([ML][\d.]+,)([\d.]+)/g;
+  const shown = paths.filter(([, , method]) => !off.has(method));
+  const values = shown.flatMap(([, d]) => [...d.matchAll(place)].map(found => high - (found[2] - top) / (floor - top) * (high - low)));
+  all("text.y", svg).forEach(text => text.remove());
+  const line = svg.querySelector(".grid");
+  if (shown.length === paths.length || !values.length) {
+    paths.forEach(([path, d]) => path.setAttribute("d", d));
+    line.setAttribute("d", grid);
+    line.after(...ticks);
+    return;
+  }
+  const axis = niceAxis(values);
+  const height = value => floor - (value - axis.low) / (axis.high - axis.low) * (floor - top);
+  const moved = y => height(high - (y - top) / (floor - top) * (high - low)).toFixed(1);
+  shown.forEach(([path, d]) => path.setAttribute("d", d.replace(place, (_, start, y) => start + moved(+y))));
+  line.setAttribute("d", axis.ticks.map(value => `M${left},${height(value)}H${right}`).join(""));
+  line.after(...axis.ticks.map(value => drawn("text", { class: "y e", x: left - 8, y: height(value) + 4.5 }, value.toFixed(axis.digits))));
+}
+
 // Switches. Without scripts rules with :has do the same; they make a page of many methods slow.
 const switches = all("fieldset input");
 const rules = document.head.appendChild(document.createElement("style"));
 function applySwitches() {
   const off = switches.filter(input => !input.checked).map(input => input.id.slice(1));
   const every = attribute => off.map(number => `[data-${attribute}="${number}"]`).join();
+  all("svg[data-frame]").forEach(svg => fitAxis(svg, new Set(off)));
   rules.textContent = off.length ? `${every("m")} { display: none; } ${every("k")} { opacity: .45; text-decoration: line-through; }` : "";
 }
 switches.forEach(input => input.addEventListener("change", applySwitches));
@@ -101,13 +152,6 @@ for (const panel of all(".panel")) {
 }
 
 // Saving: the figure alone, without what is switched off; a chart in light colours, a matrix as it is shown.
-const NAMESPACE = "http://www.w3.org/2000/svg";
-const drawn = (name, attributes, text = "") => {
-  const element = document.createElementNS(NAMESPACE, name);
-  for (const key in attributes) element.setAttribute(key, attributes[key]);
-  element.textContent = text;
-  return element;
-};
 const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 const solid = colour => {
   context.clearRect(0, 0, 1, 1);
