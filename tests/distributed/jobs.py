@@ -1,0 +1,212 @@
+"""What the processes of a fleet do: the same life as one process alone, each with its shard of every batch."""
+
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import fopng
+from fopng.methods.catalog import METHODS
+
+TASKS = 3
+
+
+class Heads(nn.Module):
+    """A trunk and a head a task, chosen by the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Linear(4, 3) for _ in range(TASKS)])
+        self.trunk = nn.Linear(5, 4)
+
+    def forward(self, x: Tensor, task: int) -> Tensor:
+        found: Tensor = self.heads[task](self.trunk(x).tanh())
+        return found
+
+
+class ByTask(fopng.PredictTask):
+    """Batches `(x, y, task)`."""
+
+    def __call__(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        return model(batch[0], batch[2]), batch[1]
+
+    def task_of(self, batch: Any) -> int:
+        return int(batch[2])
+
+    def as_task(self, batch: Any, task: Any) -> Any:
+        return batch[0], batch[1], task
+
+
+def trunk() -> nn.Module:
+    """Convolution, normalisation and two linear layers: dense and factored gradients."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 5)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.LayerNorm(6), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with settings."""
+
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    heads: bool = False
+
+    @property
+    def label(self) -> str:
+        told = [f"{name}={value}" for name, value in self.settings.items()]
+        return " ".join([self.method, *told, *(["heads"] if self.heads else [])])
+
+
+PROJECTED = ("ogd", "ong", "natural-ogd", "fopng", "fopng-prefisher")
+FISHER = ("fng", "ong", "natural-ogd", "fopng", "fopng-prefisher")
+SMALL = {
+    **dict.fromkeys(PROJECTED, {"gradients_per_task": 5}),
+    "er": {"capacity": 9, "replay_samples": 5},
+    "a-gem": {"samples_per_task": 6, "replay_samples": 5},
+    "gem": {"samples_per_task": 6, "replay_samples": 5},
+    "lwf": {"replay_samples": 5, "distilled_samples": 11},
+}
+CASES = [
+    *(Case(name, SMALL.get(name, {}), heads) for name in METHODS if name != "joint" for heads in (False, True)),
+    *(Case(name, {"gradients_per_task": 5, "max_directions": 7}) for name in PROJECTED),
+    *(Case(name, {"gradients_per_task": 5, "max_directions": 7, "when_full": "compress"}) for name in PROJECTED),
+    *(Case(name, {"labels": "sampled", "fisher_samples": 9}) for name in ("fng", "ewc", "online-ewc")),
+    *(Case("fopng", {"gradients_per_task": 5, "metric": kind}) for kind in ("kfac", "ekfac", "full")),
+    *(Case("fopng-prefisher", {"gradients_per_task": 5, "prefisher": kind}) for kind in ("empirical", "metric")),
+    Case("fopng-prefisher", {"gradients_per_task": 5, "prefisher": "metric", "metric": "kfac"}),
+    Case("fopng", {"gradients_per_task": 5, "metric": "low-rank", "fisher_rank": 20, "labels": "sampled"}),
+    Case("fopng", {"gradients_per_task": 5, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
+    Case("fopng", {"gradients_per_task": 2, "labels": "expected", "momentum": 0.5}),
+    Case("fopng-k", {"fisher_samples": 7, "signals": "sampled"}),
+    Case("ncl", {"fisher_samples": 7, "metric": "diagonal"}),
+    Case("gpm", {"input_samples": 7}),
+    Case("mas", {"sensitivity_samples": 7}),
+    Case("lwf", {"replay_samples": 5}, True),
+    Case("gem", {"samples_per_task": 6}, True),
+]
+
+
+def data(case: Case) -> list[list[Any]]:
+    """Tasks of two batches of eight samples."""
+    torch.manual_seed(1)
+    tasks = []
+    for task in range(TASKS):
+        pairs = [(torch.randn(8, 5, dtype=torch.float64) + task, torch.randint(3, (8,))) for _ in range(2)]
+        tasks.append([(*pair, task) if case.heads else pair for pair in pairs])
+    return tasks
+
+
+def shard(batch: Any, number: int, count: int) -> Any:
+    """Every W-th sample, as a sampler deals them out."""
+    return tuple(part[number::count] if isinstance(part, Tensor) else part for part in batch)
+
+
+class Life:
+    """One run: alone, or one process of several."""
+
+    def __init__(self, case: Case, *, alone: bool = False) -> None:
+        torch.manual_seed(7)
+        bare = (Heads() if case.heads else trunk()).double()
+        self.case, self.model = case, bare
+        self.number, self.count = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
+        if not alone:
+            # whatever the processes draw on their own must not matter
+            torch.manual_seed(100 + self.number)
+            self.model = DistributedDataParallel(bare, find_unused_parameters=case.heads)
+        settings = {"predict": ByTask()} if case.heads else {}
+        generator = torch.Generator().manual_seed(5 + self.number)
+        self.optimizer = METHODS[case.method].optimizer(
+            self.model, lr=0.05, generator=generator, **settings, **case.settings
+        )
+        self.tasks = [[shard(batch, self.number, self.count) for batch in task] for task in data(case)]
+
+    def answer(self, batch: Any) -> Tensor:
+        found: Tensor = self.model(batch[0], batch[2]) if self.case.heads else self.model(batch[0])
+        return found
+
+    def learn(self, batch: Any) -> None:
+        self.optimizer.zero_grad()
+        F.cross_entropy(self.answer(batch), batch[1]).backward()
+        self.optimizer.step()
+
+    def task(self, number: int, *, skip: int = 0) -> None:
+        """Live through a task, from a step on."""
+        if not skip:
+            self.optimizer.begin_task(number)
+            self.optimizer.refresh(self.tasks[number])
+        for batch in self.tasks[number][skip:]:
+            self.learn(batch)
+        self.optimizer.end_task(self.tasks[number])
+
+    def parameters(self) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in self.optimizer.model.parameters()])
+
+
+def live(case: Case, *, alone: bool = False) -> dict[str, Any]:
+    """A whole life: the parameters after each task, and what is known in the end."""
+    life, trace = Life(case, alone=alone), []
+    for task in range(TASKS):
+        life.task(task)
+        trace.append(life.parameters())
+    memory = life.optimizer.method.memory
+    return {
+        "parameters": torch.stack(trace),
+        "removed": life.optimizer.removed_fraction(),
+        "generator": life.optimizer.generator.get_state(),
+        "bytes": life.optimizer.method.nbytes,
+        "held": 0 if memory is None else len(getattr(memory, "own", range(memory.count))),
+        "state": life.optimizer.state_dict()["fopng"]["state"],
+    }
+
+
+def every_method() -> dict[str, Any]:
+    """Every case."""
+    warnings.simplefilter("ignore")
+    return {case.label: live(case) for case in CASES}
+
+
+RESUMED = [Case(name, SMALL.get(name, {}), heads) for name, heads in [(n, True) for n in ("fopng", "er", "gem")]] + [
+    *(Case(name, SMALL.get(name, {})) for name in METHODS if name != "joint"),
+    Case("fopng-prefisher", {"gradients_per_task": 5, "max_directions": 7, "when_full": "compress"}),
+]
+
+
+def stopped(case: Case, *, alone: bool = False) -> dict[str, Any]:
+    """The state in the middle of the last task."""
+    life = Life(case, alone=alone)
+    for task in range(TASKS - 1):
+        life.task(task)
+    life.optimizer.begin_task(TASKS - 1)
+    life.optimizer.refresh(life.tasks[TASKS - 1])
+    life.learn(life.tasks[TASKS - 1][0])
+    return {"optimizer": life.optimizer.state_dict(), "model": life.optimizer.model.state_dict()}
+
+
+def resumed(case: Case, saved: dict[str, Any], *, alone: bool = False) -> Tensor:
+    """The parameters at the end of a life that was stopped."""
+    life = Life(case, alone=alone)
+    life.optimizer.model.load_state_dict(saved["model"])
+    life.optimizer.load_state_dict(saved["optimizer"])
+    life.task(TASKS - 1, skip=1)
+    return life.parameters()
+
+
+def stop() -> dict[str, Any]:
+    """Every state."""
+    warnings.simplefilter("ignore")
+    return {case.label: stopped(case) for case in RESUMED}
+
+
+def resume() -> dict[str, Tensor]:
+    """Go on from the states that others left."""
+    warnings.simplefilter("ignore")
+    saved = torch.load(Path(os.environ["FOPNG_FLEET"]).parent / "saved.pt", weights_only=True)
+    return {case.label: resumed(case, saved[case.label]) for case in RESUMED}
