@@ -69,7 +69,8 @@ def combine(memory: StoredGradients, combinations: Tensor) -> StoredGradients:
                 blocks.setdefault(name, []).append(part)
     made = memory.empty(layout)
     layers: dict[tuple[str, ...], LayerGradients] = {(name,): _joined(parts) for name, parts in blocks.items()}
-    made.append(SampleGradients(layout, layers, len(memory.turns(combinations.shape[-1]))))
+    rows = memory.turns(combinations.shape[-1])
+    made.append(SampleGradients(layout, layers, len(rows), rows))
     return made
 
 

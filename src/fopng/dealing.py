@@ -22,6 +22,9 @@ class Deal:
         generator: draws; None for torch's own. In the same state in every process.
         peers: the processes that have a shard of the samples each.
         labels: whether something is drawn for each sample, too.
+
+    Attributes:
+        places: where the samples of this process stand among all that were chosen.
     """
 
     def __init__(self, generator: torch.Generator | None, peers: Peers, *, labels: bool) -> None:
@@ -116,21 +119,43 @@ def picked(batches: Iterable[Batch], rows: Tensor, axis: int = 0) -> Iterator[Ba
         start += n
 
 
-def dealt_out(chosen: Iterable[Batch], deal: Deal) -> Iterator[Batch]:
-    """Yield this process's share, every W-th, of samples that were chosen from all shards: they are few, and change places.
+def dealt_out(chosen: Iterable[Batch], deal: Deal, turn: int) -> Iterator[Batch]:
+    """Yield this process's share of samples that were chosen from all shards: they are few, and change places.
+
+    `deal.places` then says which of them those are.
 
     Args:
         chosen: those of this process's shard.
         deal: the look in which they were chosen.
+        turn: who is first; another from task to task, so that everyone has as many in the end.
     """
-    if deal.peers.count == 1:
+    peers = deal.peers
+    if peers.count == 1:
         yield from chosen
         return
-    found = deal.peers.gather(list(chosen))
-    # which sample stands where was worked out while they were chosen
-    stand = torch.cat(deal.peers.gather(deal.places))
-    samples = [(batch, row) for own in found for batch in own for row in range(sample_count(batch))]
-    at = dict(zip(stand.tolist(), samples, strict=True))
-    for place in deal.peers.turns(len(samples)):
+    # which sample stands where is known once they are chosen
+    batches = list(chosen)
+    found = peers.gather((batches, deal.places))
+    stand = torch.cat([places for _, places in found]).tolist()
+    samples = [(batch, row) for own, _ in found for batch in own for row in range(sample_count(batch))]
+    at = dict(zip(stand, samples, strict=True))
+    own = [place for place in range(len(samples)) if owner(place, len(samples), turn, peers.count) == peers.number]
+    deal.places = torch.tensor(own, dtype=torch.int64)
+    for place in own:
         batch, row = at[place]
         yield take(batch, torch.tensor([row]))
+
+
+def owner(row: int, rows: int, turn: int, processes: int) -> int:
+    """Which process has a row of a task: neighbours together, so that each keeps its part when rows are thinned out evenly.
+
+    Args:
+        row: its number.
+        rows: how many the task has.
+        turn: who is first.
+        processes: how many there are, W.
+
+    >>> [owner(row, 6, 1, 3) for row in range(6)]
+    [1, 1, 2, 2, 0, 0]
+    """
+    return (row * processes // rows + turn) % processes

@@ -1,7 +1,8 @@
 """Estimating the Fisher information of a model on data, and drawing the samples whose gradients are stored."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from dataclasses import replace
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -135,6 +136,7 @@ def stored_gradients(
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
     peers: Peers = ALONE,
+    turn: int = 0,
 ) -> list[SampleGradients]:
     """Gradients of a score of `count` samples drawn without replacement (all of them when there are no more).
 
@@ -145,17 +147,22 @@ def stored_gradients(
         score: of what: the true answer's logit, the mean logit or the log-likelihood.
         generator: draws the samples.
         parameters: `[*lead, p]` instead of the model's own, for replicas.
-        peers: the processes that have a shard of the data each; they share the samples out in turn, so that each has its part.
+        peers: the processes that have a shard of the data each; they share the samples out, so that each has its part.
+        turn: which of them is the first.
     """
     deal = Deal(generator, peers, labels=False)
     blocks = [
         gradients
-        for chunk in chunks(source, batches, count, deal, parameters, MEMORY_LIMIT, share=True)
+        for chunk in chunks(source, batches, count, deal, parameters, MEMORY_LIMIT, turn=turn)
         for gradients in source.gradients(chunk, score, parameters=parameters)
     ]
-    if not blocks and peers.count > 1:
-        # more processes than samples: of one sample, nothing
-        blocks = [_none_of(gradients) for gradients in source.gradients(_first_sample(batches), score)]
+    if peers.count > 1:
+        # where there are more processes than samples: of one sample, nothing
+        blocks = blocks or [_none_of(gradients) for gradients in source.gradients(_first_sample(batches), score)]
+        ends = list(accumulate(block.count for block in blocks))
+        blocks = [
+            replace(b, rows=deal.places[end - b.count : end].tolist()) for b, end in zip(blocks, ends, strict=True)
+        ]
     if not blocks:
         raise ValueError("Expected at least one sample to store a gradient of, got none.")
     return blocks
@@ -204,7 +211,7 @@ def chunks(
     parameters: Tensor | None,
     memory_limit: int = MEMORY_LIMIT,
     *,
-    share: bool = False,
+    turn: int | None = None,
 ) -> Iterator[Batch]:
     """The samples to use of this process, in batches as large as the memory allows.
 
@@ -215,12 +222,12 @@ def chunks(
         deal: draws them.
         parameters: of replicas.
         memory_limit: bytes to hold at a time.
-        share: whether the samples that are drawn are shared out evenly over the processes.
+        turn: the process that is first when the samples that are drawn are shared out evenly; None: each stays where it is.
     """
     check_rewindable(batches)
     axis = 0 if parameters is None else parameters.dim() - 1
     walk = deal.choose(batches, samples, axis)
-    walk = dealt_out(walk, deal) if share else walk
+    walk = walk if turn is None else dealt_out(walk, deal, turn)
     first = next(walk, None)
     if first is not None:
         bytes_a_sample = source.bytes_per_sample(first, parameters)

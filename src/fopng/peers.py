@@ -51,18 +51,13 @@ class Peers(ABC):
 
     @final
     def total(self, count: int) -> int:
-        """Add a number up."""
-        return sum(self.gather(count))
+        """Add a whole number up."""
+        return count if self.count == 1 else int(self.sum(torch.tensor(count)))
 
     @final
     def everywhere(self, holds: bool) -> bool:
         """Whether something holds in all processes."""
-        return all(self.gather(holds))
-
-    @final
-    def union(self, names: Sequence[str]) -> list[str]:
-        """All that any process names, in order."""
-        return sorted({name for own in self.gather(list(names)) for name in own})
+        return self.total(int(holds)) == self.count
 
     @final
     def turns(self, count: int) -> range:

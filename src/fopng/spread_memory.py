@@ -18,15 +18,14 @@ from fopng.types import NotFinite
 
 def new_memory(layout: ParamLayout, *, capacity: int | None, peers: Peers) -> StoredGradients:
     """A memory with nothing in it, for one process or for several."""
-    alone = peers.count == 1
-    return GradientMemory(layout, capacity=capacity) if alone else SpreadMemory(layout, capacity=capacity, peers=peers)
+    if peers.count == 1:
+        return GradientMemory(layout, capacity=capacity)
+    return SpreadMemory(layout, capacity=capacity, peers=peers)
 
 
 @final
 class SpreadMemory(StoredGradients):
     """`G` by parts: `G^T x` takes a sum of m numbers over the processes, `G c` one of p.
-
-    A task's directions are dealt out in turn. All that computes or changes something must be called in every process.
 
     Args:
         layout: the flat order of the parameters.
@@ -92,15 +91,14 @@ class SpreadMemory(StoredGradients):
     def append(self, *gradients: SampleGradients, weight: Tensor | None = None) -> None:
         self.check_room()
         self._raise_together(lambda: self._store(gradients, weight))
-        start, number = self.count, sum(block.count for block in gradients)
         names = list(dict.fromkeys(names for block in gradients for names in block.layers))
-        counts, reached = zip(*self.peers.gather((number, names)), strict=True)
-        for process, (rows, count) in enumerate(zip(self._owned, counts, strict=True)):
-            rows += range(start + process, start + process + count * self.peers.count, self.peers.count)
+        dealt, reached = zip(*self.peers.gather(([row for g in gradients for row in g.rows], names)), strict=True)
+        start = self.count
+        self._owned = [own + [start + row for row in rows] for own, rows in zip(self._owned, dealt, strict=True)]
         new = {layer for own in reached for layer in own}
         self._latest = frozenset(name for layer in new for name in layer)
         self._reach({*self._reached, *new})
-        self.shares.append(sum(counts))
+        self.shares.append(sum(map(len, dealt)))
         keep = self.thinned()
         if keep is not None:
             self._keep(keep)

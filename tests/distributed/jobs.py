@@ -1,6 +1,7 @@
 """What the processes of a fleet do: the same life as one process alone, each with its shard of every batch."""
 
 import os
+import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fopng
 from fopng.methods.catalog import METHODS
+from fopng.types import sample_count
 
 TASKS = 3
 
@@ -47,7 +49,13 @@ class ByTask(fopng.PredictTask):
 def trunk() -> nn.Module:
     """Convolution, normalisation and two linear layers: dense and factored gradients."""
     return nn.Sequential(
-        nn.Unflatten(1, (1, 5)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.LayerNorm(6), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
+        nn.Unflatten(1, (1, 5)),
+        nn.Conv1d(1, 2, 3),
+        nn.Flatten(),
+        nn.LayerNorm(6),
+        nn.Linear(6, 4),
+        nn.Tanh(),
+        nn.Linear(4, 3),
     )
 
 
@@ -66,32 +74,46 @@ class Case:
 
 
 PROJECTED = ("ogd", "ong", "natural-ogd", "fopng", "fopng-prefisher")
-FISHER = ("fng", "ong", "natural-ogd", "fopng", "fopng-prefisher")
 SMALL = {
-    **dict.fromkeys(PROJECTED, {"gradients_per_task": 5}),
+    **{name: {"gradients_per_task": 5} for name in PROJECTED},
     "er": {"capacity": 9, "replay_samples": 5},
     "a-gem": {"samples_per_task": 6, "replay_samples": 5},
     "gem": {"samples_per_task": 6, "replay_samples": 5},
     "lwf": {"replay_samples": 5, "distilled_samples": 11},
 }
-CASES = [
-    *(Case(name, SMALL.get(name, {}), heads) for name in METHODS if name != "joint" for heads in (False, True)),
-    *(Case(name, {"gradients_per_task": 5, "max_directions": 7}) for name in PROJECTED),
-    *(Case(name, {"gradients_per_task": 5, "max_directions": 7, "when_full": "compress"}) for name in PROJECTED),
-    *(Case(name, {"labels": "sampled", "fisher_samples": 9}) for name in ("fng", "ewc", "online-ewc")),
-    *(Case("fopng", {"gradients_per_task": 5, "metric": kind}) for kind in ("kfac", "ekfac", "full")),
-    *(Case("fopng-prefisher", {"gradients_per_task": 5, "prefisher": kind}) for kind in ("empirical", "metric")),
-    Case("fopng-prefisher", {"gradients_per_task": 5, "prefisher": "metric", "metric": "kfac"}),
-    Case("fopng", {"gradients_per_task": 5, "metric": "low-rank", "fisher_rank": 20, "labels": "sampled"}),
-    Case("fopng", {"gradients_per_task": 5, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
+EVERY = [Case(name, SMALL.get(name, {})) for name in METHODS if name != "joint"]
+FEW = {"gradients_per_task": 5}
+FULL = {**FEW, "max_directions": 7}
+MORE = [
+    Case("fopng", {**FULL, "labels": "sampled"}),
+    Case("fopng-prefisher", {**FULL, "when_full": "compress"}),
+    Case("natural-ogd", {**FEW, "metric": "kfac", "labels": "sampled", "fisher_samples": 9}, True),
     Case("fopng", {"gradients_per_task": 2, "labels": "expected", "momentum": 0.5}),
+    Case("fopng-prefisher", {**FEW, "prefisher": "metric", "metric": "kfac"}),
+    Case("ewc", {"labels": "sampled", "fisher_samples": 9}),
+    Case("gem", {"samples_per_task": 6}, True),
+    Case("lwf", {"replay_samples": 5}, True),
+]
+"""For many processes."""
+EVEN_MORE = [
+    *(Case(case.method, case.settings, True) for case in EVERY),
+    *(Case(name, {**FULL, "when_full": "compress"}) for name in PROJECTED[:-1]),
+    *(Case("fopng", {**FEW, "metric": kind}) for kind in ("kfac", "ekfac", "full")),
+    *(Case("fopng-prefisher", {**FEW, "prefisher": kind}) for kind in ("empirical", "metric")),
+    Case("fopng", {**FEW, "metric": "low-rank", "fisher_rank": 20, "labels": "sampled"}),
+    Case("fopng", {**FEW, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
+    Case("fng", {"labels": "sampled", "fisher_samples": 9}),
     Case("fopng-k", {"fisher_samples": 7, "signals": "sampled"}),
     Case("ncl", {"fisher_samples": 7, "metric": "diagonal"}),
     Case("gpm", {"input_samples": 7}),
     Case("mas", {"sensitivity_samples": 7}),
-    Case("lwf", {"replay_samples": 5}, True),
-    Case("gem", {"samples_per_task": 6}, True),
 ]
+"""For two."""
+
+
+def cases(count: int) -> list[Case]:
+    """What so many processes live through."""
+    return {1: [EVERY[0], EVERY[5], EVERY[12]], 2: EVERY + MORE + EVEN_MORE, 4: EVERY + MORE}[count]
 
 
 def data(case: Case) -> list[list[Any]]:
@@ -137,6 +159,8 @@ class Life:
         F.cross_entropy(self.answer(batch), batch[1]).backward()
         self.optimizer.step()
 
+    removed: Tensor | None = None
+
     def task(self, number: int, *, skip: int = 0) -> None:
         """Live through a task, from a step on."""
         if not skip:
@@ -144,6 +168,7 @@ class Life:
             self.optimizer.refresh(self.tasks[number])
         for batch in self.tasks[number][skip:]:
             self.learn(batch)
+        self.removed = self.optimizer.removed_fraction()
         self.optimizer.end_task(self.tasks[number])
 
     def parameters(self) -> Tensor:
@@ -156,13 +181,14 @@ def live(case: Case, *, alone: bool = False) -> dict[str, Any]:
     for task in range(TASKS):
         life.task(task)
         trace.append(life.parameters())
-    memory = life.optimizer.method.memory
+    memory, samples = life.optimizer.method.memory, life.optimizer.method.samples
     return {
         "parameters": torch.stack(trace),
-        "removed": life.optimizer.removed_fraction(),
+        "removed": life.removed,
         "generator": life.optimizer.generator.get_state(),
         "bytes": life.optimizer.method.nbytes,
         "held": 0 if memory is None else len(getattr(memory, "own", range(memory.count))),
+        "samples": 0 if samples is None else sum(sample_count(block.batch) for block in samples.blocks),
         "state": life.optimizer.state_dict()["fopng"]["state"],
     }
 
@@ -170,12 +196,13 @@ def live(case: Case, *, alone: bool = False) -> dict[str, Any]:
 def every_method() -> dict[str, Any]:
     """Every case."""
     warnings.simplefilter("ignore")
-    return {case.label: live(case) for case in CASES}
+    return {case.label: live(case) for case in cases(dist.get_world_size())}
 
 
-RESUMED = [Case(name, SMALL.get(name, {}), heads) for name, heads in [(n, True) for n in ("fopng", "er", "gem")]] + [
-    *(Case(name, SMALL.get(name, {})) for name in METHODS if name != "joint"),
-    Case("fopng-prefisher", {"gradients_per_task": 5, "max_directions": 7, "when_full": "compress"}),
+RESUMED = [
+    *EVERY,
+    *(Case(name, SMALL[name], True) for name in ("fopng", "er", "gem", "lwf")),
+    Case("fopng-prefisher", {**FULL, "when_full": "compress"}),
 ]
 
 
@@ -210,3 +237,37 @@ def resume() -> dict[str, Tensor]:
     warnings.simplefilter("ignore")
     saved = torch.load(Path(os.environ["FOPNG_FLEET"]).parent / "saved.pt", weights_only=True)
     return {case.label: resumed(case, saved[case.label]) for case in RESUMED}
+
+
+def lose_one() -> dict[str, Any]:
+    """One process dies in the middle of a task; what the others meet, and how long it takes them."""
+    life = Life(Case("fopng", FEW))
+    life.task(0)
+    life.optimizer.begin_task(1)
+    life.optimizer.refresh(life.tasks[1])
+    if life.number == 1:
+        os._exit(0)
+    start = time.monotonic()
+    try:
+        for batch in life.tasks[1] * 50:
+            life.learn(batch)
+    except Exception as failure:
+        return {"seconds": time.monotonic() - start, "error": repr(type(failure).__mro__)}
+    return {"seconds": time.monotonic() - start, "error": "none"}
+
+
+def lack_samples() -> dict[str, str]:
+    """One process has no samples of a task; in another task, its gradients are not finite."""
+    told = {}
+    life = Life(Case("ogd", FEW))
+    life.optimizer.begin_task(0)
+    try:
+        life.optimizer.end_task([] if life.number else life.tasks[0])
+    except ValueError as failure:
+        told["nothing"] = str(failure)
+    broken = [(batch[0] * (float("nan") if life.number else 1.0), batch[1]) for batch in life.tasks[0]]
+    try:
+        life.optimizer.end_task(broken)
+    except FloatingPointError as failure:
+        told["broken"] = str(failure)
+    return told

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal, TypeAlias, final
 
@@ -108,7 +108,7 @@ class DiagonalKind(FisherKind):
             names: DenseGradients(own.slab(0, own.size) * fisher.vector[..., None, gradients.layout.span(names)])
             for names, own in gradients.layers.items()
         }
-        return SampleGradients(gradients.layout, layers, gradients.count)
+        return replace(gradients, layers=layers)
 
 
 class _Factored(FisherKind):
@@ -122,7 +122,7 @@ class _Factored(FisherKind):
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         layers = {names: _times(fisher, gradients.layout, names, own) for names, own in gradients.layers.items()}
-        return SampleGradients(gradients.layout, layers, gradients.count)
+        return replace(gradients, layers=layers)
 
 
 @final

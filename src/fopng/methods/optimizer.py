@@ -256,7 +256,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        return LoaderTask(self.source, batches, self.generator, self._flat_parameters, self.peers)
+        return LoaderTask(self.source, batches, self.generator, self._flat_parameters, self.peers, self.tasks_done)
 
     def _check_samples(self, batches: Iterable[Batch]) -> None:
         found = self.peers.gather(any(sample_count(batch) for batch in batches))

@@ -66,13 +66,14 @@ class TaskData(Protocol):
 @final
 @dataclass(frozen=True)
 class LoaderTask(TaskData):
-    """The task at hand of a drop-in optimizer: its model and its batches."""
+    """The task at hand of a drop-in optimizer: its model and its batches, and the processes that share them."""
 
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
     flatten: Callable[[], Tensor]
     peers: Peers = ALONE
+    turn: int = 0
 
     def parameters(self) -> Tensor:
         return self.flatten()
@@ -84,7 +85,7 @@ class LoaderTask(TaskData):
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
         return stored_gradients(
-            self.source, self.batches, count, score=score, generator=self.generator, peers=self.peers
+            self.source, self.batches, count, score=score, generator=self.generator, peers=self.peers, turn=self.turn
         )
 
     def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
