@@ -136,14 +136,15 @@ def dealt_out(chosen: Iterable[Batch], deal: Deal, turn: int) -> Iterator[Batch]
     # which sample stands where is known once they are chosen
     batches = list(chosen)
     found = peers.gather((batches, deal.places))
-    stand = torch.cat([places for _, places in found]).tolist()
-    samples = [(batch, row) for own, _ in found for batch in own for row in range(sample_count(batch))]
-    at = dict(zip(stand, samples, strict=True))
-    own = [place for place in range(len(samples)) if owner(place, len(samples), turn, peers.count) == peers.number]
-    deal.places = torch.tensor(own, dtype=torch.int64)
-    for place in own:
-        batch, row = at[place]
-        yield take(batch, torch.tensor([row]))
+    count = sum(len(stand) for _, stand in found)
+    mine = [owner(place, count, turn, peers.count) == peers.number for place in range(count)]
+    deal.places = torch.empty(0, dtype=torch.int64)
+    for own, stand in found:
+        for batch, here in zip(own, stand.split([sample_count(batch) for batch in own]), strict=True):
+            rows = torch.tensor([row for row, place in enumerate(here.tolist()) if mine[place]], dtype=torch.int64)
+            if len(rows):
+                deal.places = torch.cat([deal.places, here[rows]])
+                yield take(batch, rows)
 
 
 def owner(row: int, rows: int, turn: int, processes: int) -> int:

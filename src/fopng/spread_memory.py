@@ -27,6 +27,10 @@ def new_memory(layout: ParamLayout, *, capacity: int | None, peers: Peers) -> St
 class SpreadMemory(StoredGradients):
     """`G` by parts: `G^T x` takes a sum of m numbers over the processes, `G c` one of p.
 
+    Gradients that are appended say which of the task's they are (`SampleGradients.rows`). All that computes or changes something
+    must be called in every process.
+
+
     Args:
         layout: the flat order of the parameters.
         capacity: the most directions kept, of all processes together; None for no limit.

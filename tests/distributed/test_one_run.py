@@ -53,10 +53,12 @@ def test_every_method_ends_where_one_process_does(count: int, tmp_path: Path):
 
 
 def check_state(found: Any, expected: Any) -> None:
-    """What is saved has the form of one process's state; directions that were combined may stand for others of the same span."""
-    own, others = tensors(found), tensors(expected)
-    assert own.keys() == others.keys()
-    assert [tensor.shape for tensor in own.values()] == [tensor.shape for tensor in others.values()]
+    """What is saved has the form of one process's state; a memory may be cut into other pieces."""
+    own, others = (
+        {key: tuple(tensor.shape) for key, tensor in tensors(state).items() if '", "' not in key}
+        for state in (found, expected)
+    )
+    assert own == others
 
 
 def check_spread(held: list[int], total: int) -> None:
