@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 import torch
 from torch import Tensor
 
-from fopng.basis import Basis, MixedBasis, ScaledBasis
+from fopng.basis import Basis, MixedBasis, ScaledBasis, outer_square
 from fopng.factors import LayerGradients, LinearGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
 from fopng.segments import Names, Segment
@@ -211,7 +211,7 @@ class GradientMemory(StoredGradients):
                 slab = self._slab(layers, rows, columns, lead)
                 if weights is not None:
                     slab *= weights[..., None, columns].sqrt()
-                out[..., rows, rows] += _outer_square(slab)
+                out[..., rows, rows] += outer_square(slab)
         return out
 
     def _groups(self) -> Iterator[tuple[slice, list[_Layer]]]:
@@ -321,17 +321,3 @@ def _within(layout: ParamLayout, names: Names, name: str) -> slice:
 def _alone(segments: list[Segment]) -> bool:
     """Whether one block of rows, as it is, makes a layer."""
     return len(segments) == 1 and segments[0].weight is None
-
-
-def _outer_square(slab: Tensor) -> Tensor:
-    """`S S^T`, of which only the lower half is worked out: `[..., m, q] -> [..., m, m]`."""
-    m = slab.shape[-2]
-    if m < 128:
-        return slab @ slab.mT
-    out = slab.new_empty(*slab.shape[:-1], m)
-    edges = [m * k // 4 for k in range(5)]
-    for top, bottom in itertools.pairwise(edges):
-        block = slab[..., top:bottom, :] @ slab[..., :bottom, :].mT
-        out[..., top:bottom, :bottom] = block
-        out[..., :top, top:bottom] = block[..., :top].mT
-    return out

@@ -1,5 +1,6 @@
 """The processes that share one run: what each has found is added up, gathered, agreed on. One process alone pays nothing."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, final
@@ -11,6 +12,10 @@ from torch import Tensor, nn
 from fopng.types import map_tensors, tensors_of
 
 Key = TypeVar("Key")
+
+
+class NotShared(UserWarning):
+    """There are several processes, and an optimizer that knows nothing of them."""
 
 
 class Peers(ABC):
@@ -162,6 +167,20 @@ def peers_of(model: nn.Module) -> tuple[nn.Module, Peers]:
     """The module inside a `DistributedDataParallel` and the processes that share it; any other model itself, alone."""
     if not isinstance(model, nn.parallel.DistributedDataParallel):
         return model, ALONE
-    device = next(model.parameters()).device
-    shared = dist.get_world_size(model.process_group) > 1
-    return model.module, Together(model.process_group, device) if shared else ALONE
+    return model.module, group_peers(model.process_group, next(model.parameters()).device)
+
+
+def group_peers(group: dist.ProcessGroup | None, device: torch.device) -> Peers:
+    """The processes of a `torch.distributed` group, None for all; one alone where there are no others."""
+    return Together(group, device) if dist.get_world_size(group) > 1 else ALONE
+
+
+def warn_if_not_shared(peers: Peers, stacklevel: int) -> None:
+    """Warn where there are several processes, and one acts as if it were alone: their parameters would drift apart."""
+    if peers.count == 1 and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        warnings.warn(
+            f"There are {dist.get_world_size()} processes, and this optimizer knows of one: each would remember its own shard, "
+            "and the models would drift apart. Pass it the DistributedDataParallel model, or call its share().",
+            NotShared,
+            stacklevel=stacklevel + 1,
+        )

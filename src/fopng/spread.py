@@ -6,6 +6,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from fopng.basis import outer_square
 from fopng.factors import layer_gradients
 from fopng.peers import Peers
 from fopng.segments import Segment
@@ -31,7 +32,7 @@ def spread_gram(slab: Callable[[slice], Tensor], size: int, owned: Sequence[Sequ
     width = max(peers.count, SLAB_BYTES // (one.element_size() * max(*counts, -(-m // peers.count))))
     for start in range(0, size, width):
         rows = peers.columns(slab(slice(start, min(start + width, size))), counts)
-        gram += rows @ rows.mT
+        gram += outer_square(rows)
     return in_order(in_order(peers.sum(gram), owned, 0), owned, 1)
 
 

@@ -171,6 +171,19 @@ class Life:
         self.removed = self.optimizer.removed_fraction()
         self.optimizer.end_task(self.tasks[number])
 
+    def by_hand(self, number: int) -> None:
+        """Live through a task with gradients that are averaged here."""
+        self.optimizer.begin_task(number)
+        self.optimizer.refresh(self.tasks[number])
+        for batch in self.tasks[number]:
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.answer(batch), batch[1]).backward()
+            for parameter in self.model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= self.count
+            self.optimizer.step()
+        self.optimizer.end_task(self.tasks[number])
+
     def parameters(self) -> Tensor:
         return torch.cat([p.detach().flatten() for p in self.optimizer.model.parameters()])
 
@@ -271,3 +284,30 @@ def lack_samples() -> dict[str, str]:
     except FloatingPointError as failure:
         told["broken"] = str(failure)
     return told
+
+
+def share_by_hand() -> dict[str, Any]:
+    """A model that something else wraps, or nothing at all."""
+    case, told = Case("fopng", FEW), {}
+    wrapped = Life(case)
+    bare = METHODS[case.method].optimizer(wrapped.optimizer.model, lr=0.05, **FEW)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bare.begin_task(0)
+    told["warning"] = str(caught[0].message)
+    life = Life(case)
+    life.model = life.optimizer.model
+    generator = torch.Generator().manual_seed(5 + life.number)
+    life.optimizer = METHODS[case.method].optimizer(life.model, lr=0.05, generator=generator, **FEW)
+    life.optimizer.share()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for task in range(2):
+            wrapped.task(task)
+            life.by_hand(task)
+    told["warned again"] = " ".join(str(each.message) for each in caught if each.category is fopng.NotShared)
+    try:
+        life.optimizer.share()
+    except RuntimeError as failure:
+        told["too late"] = str(failure)
+    return {**told, "parameters": life.parameters(), "expected": wrapped.parameters()}

@@ -1,5 +1,8 @@
 """One run over several processes is the run of one."""
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -103,3 +106,33 @@ def test_what_one_process_cannot_do_fails_in_all(tmp_path: Path):
             "Expected samples of the task that ends, got none in process 1 of 2. Pass its training data."
         )
         assert "NaN or infinity" in each["broken"]
+
+
+def test_a_model_that_is_not_wrapped_can_be_shared_by_saying_so(tmp_path: Path):
+    for each in launch(2, "share_by_hand", tmp_path / "fleet"):
+        assert "Pass it the DistributedDataParallel" in each["warning"]
+        assert each["warned again"] == ""
+        torch.testing.assert_close(each["parameters"], each["expected"], **TOLERANCE)
+        assert "before the first task" in each["too late"]
+
+
+def test_the_example_runs_under_torchrun(tmp_path: Path):
+    """And ends where one process does: the accuracy is the same."""
+    example = Path(__file__).parents[2] / "examples" / "distributed.py"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    told = []
+    for way in ([], torchrun):
+        command = [sys.executable, *way, str(example)]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        told.append(done.stdout)
+    alone, together = told
+    assert together.startswith("2 processes")
+    assert _accuracies(alone) == _accuracies(together)
+
+
+def _accuracies(told: str) -> list[str]:
+    return [word for word in told.split() if "%" in word]

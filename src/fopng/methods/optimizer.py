@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from fopng.fisher import check_rewindable
 from fopng.likelihood import Likelihood
@@ -17,7 +18,7 @@ from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
-from fopng.peers import peers_of
+from fopng.peers import Peers, group_peers, peers_of, warn_if_not_shared
 from fopng.persample import GradientSource
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
@@ -58,16 +59,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
             )
         require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
         method.check()
-        self.model, self.peers = peers_of(model)
+        self.model, peers = peers_of(model)
         self.method = method
-        method.peers = self.peers
         self.layout = ParamLayout.of(self.model)
         self._list_parameters()
         self._predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
-        self.peers.agree(self.generator, 0)
         self.tasks_done, self.steps = 0, 0
         self._open = False
         self._task: int | str | None = None
@@ -75,8 +74,20 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._last: Step | None = None
         super().__init__(make_groups(groups, self._parameters), {"lr": lr})
         self._rate()
-        self._attach()
+        self._join(peers)
         self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
+
+    def share(self, group: ProcessGroup | None = None) -> None:
+        """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
+
+        For a model that is wrapped later (by a framework), or whose gradients are averaged by hand.
+
+        Args:
+            group: of `torch.distributed`; None for all processes.
+        """
+        if self.steps or self.tasks_done or self._open:
+            raise RuntimeError("A run is shared before the first task. Call share() right after the optimizer is made.")
+        self._join(group_peers(group, self._parameters[0].device))
 
     # The life cycle
 
@@ -89,6 +100,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if self._open and (task is None or task != self._task):
             raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task(loader) before begin_task.")
         self._raise_nonfinite()
+        warn_if_not_shared(self.peers, stacklevel=2)
         self._follow_model()
         self._open, self._task = True, task
         for parameter in self._parameters:
@@ -223,6 +235,13 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _list_parameters(self) -> None:
         named = dict(self.model.named_parameters())
         self._parameters = [named[name] for name in self.layout.names]
+
+    def _join(self, peers: Peers) -> None:
+        self.peers = self.method.peers = peers
+        self.method.memory = None
+        # everyone draws for all, and takes what is its own
+        peers.agree(self.generator, 0)
+        self._attach()
 
     def _attach(self) -> None:
         self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
