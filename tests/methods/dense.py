@@ -72,7 +72,7 @@ class Dense:
         self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals = "sampled" if name == "NCL" else "normal"
-        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 10.0}.get(name, self.strength)
+        self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)

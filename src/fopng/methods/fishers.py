@@ -204,10 +204,6 @@ class LowRankKind(FisherKind):
 
     layerwise: ClassVar[bool] = False
 
-    def numbers(self, layout: ParamLayout) -> int:
-        # what is kept of both Fishers, and a few samples' gradients beside the directions while they are worked out
-        return 6 * self.rank * layout.size
-
     def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
         diagonal, rows = task.low_rank_fisher(labels, samples, self.rank)
         return Estimate(diagonal, {"rows": rows})
@@ -229,6 +225,9 @@ class LowRankKind(FisherKind):
 
     def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
         return {key: layout.carry(rows, old) for key, rows in matrices.items()}
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * self.rank * layout.size
 
 
 def _one_block(gradients: SampleGradients, rows: Tensor) -> SampleGradients:
