@@ -61,6 +61,8 @@ if __name__ == "__main__":
     os.environ.update({name: os.environ.get(name, value) for name, value in alone.items()})
     gpus = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpus else "gloo", device_id=device if gpus else None)
     optimizer, (first, second) = learn(device)
     held = optimizer.diagnose().bytes

@@ -45,6 +45,7 @@ class SpreadMemory(StoredGradients):
         self._reached: list[Names] = []
         self._latest: frozenset[str] = frozenset()
         self._like = torch.empty(0)
+        self._places: Tensor | None = None
 
     def _view(self, local: GradientMemory, reached: list[Names]) -> "SpreadMemory":
         view = SpreadMemory(self.layout, capacity=None, peers=self.peers)
@@ -98,6 +99,7 @@ class SpreadMemory(StoredGradients):
         names = list(dict.fromkeys(names for block in gradients for names in block.layers))
         dealt, reached = zip(*self.peers.gather(([row for g in gradients for row in g.rows], names)), strict=True)
         start = self.count
+        self._places = None
         self._owned = [own + [start + row for row in rows] for own, rows in zip(self._owned, dealt, strict=True)]
         new = {layer for own in reached for layer in own}
         self._latest = frozenset(name for layer in new for name in layer)
@@ -130,6 +132,7 @@ class SpreadMemory(StoredGradients):
 
     def _keep(self, rows: list[int]) -> None:
         """Keep some of all directions, by their numbers."""
+        self._places = None
         new = {old: number for number, old in enumerate(rows)}
         self._local.select([k for k, row in enumerate(self.own) if row in new])
         self._owned = [[new[row] for row in own if row in new] for own in self._owned]
@@ -143,7 +146,10 @@ class SpreadMemory(StoredGradients):
         return self.peers.sum(self._local.matvec(c[..., self._index(c)]))
 
     def _index(self, like: Tensor) -> Tensor:
-        return torch.tensor(self.own, dtype=torch.int64, device=like.device)
+        """The numbers of the directions here, where they are needed: twice a step, so they stay there."""
+        if self._places is None or self._places.device != like.device:
+            self._places = torch.tensor(self.own, dtype=torch.int64, device=like.device)
+        return self._places
 
     def gram(self, weights: Tensor | None) -> Tensor:
         root = None if weights is None else weights.sqrt()
@@ -178,6 +184,10 @@ class SpreadMemory(StoredGradients):
             found = [piece for each in self.peers.gather(own) for piece in each]
             segments = joined(found, span.stop - span.start, self.shares)
             yield names, [(segment.rows, segment.gradients, segment.weight) for segment in segments]
+
+    def saved(self, tensor: Tensor) -> Tensor:
+        # all directions together may be more than the device can hold
+        return tensor.cpu()
 
     def relayout(self, layout: ParamLayout) -> None:
         self._local.relayout(layout)

@@ -14,7 +14,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fopng
+from fopng.fisher import diagonal_fisher, stored_gradients
 from fopng.methods.catalog import METHODS
+from fopng.moments import layer_moments
+from fopng.peers import Peers, Together
+from fopng.persample import GradientSource
+from fopng.spread_memory import new_memory
 from fopng.types import sample_count
 
 TASKS = 3
@@ -311,3 +316,26 @@ def share_by_hand() -> dict[str, Any]:
     except RuntimeError as failure:
         told["too late"] = str(failure)
     return {**told, "parameters": life.parameters(), "expected": wrapped.parameters()}
+
+
+def estimates(batches: list[Any], peers: Peers) -> dict[str, Tensor]:
+    """What is estimated of a model on data of which this process has a part."""
+    torch.manual_seed(3)
+    source, draws = GradientSource(trunk().double()), torch.Generator().manual_seed(4)
+    moments = layer_moments(source, batches, samples=5, generator=draws, peers=peers)
+    memory = new_memory(source.layout, capacity=None, peers=peers)
+    memory.append(*stored_gradients(source, batches, 5, generator=draws, peers=peers))
+    return {
+        "fisher": diagonal_fisher(source, batches, labels="sampled", generator=draws, peers=peers),
+        "signals": moments.layers["6.weight", "6.bias"].signals,
+        "stored": memory.dense(),
+        "gram": memory.gram(None),
+    }
+
+
+def uneven() -> dict[str, Tensor]:
+    """Shards of five samples and of three; more processes than stored gradients have rows."""
+    x, y = data(EVERY[0])[0][0]
+    order = sorted((row, process) for process, n in enumerate((5, 3)) for row in range(n))
+    own = [k for k, (_, process) in enumerate(order) if process == dist.get_rank()]
+    return estimates([(x[own[:2]], y[own[:2]]), (x[own[2:]], y[own[2:]])], Together(None, torch.device("cpu")))

@@ -13,6 +13,7 @@ import torch
 
 from distributed import jobs
 from distributed.fleet import launch
+from fopng.peers import ALONE
 from methods.worlds import tensors
 
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
@@ -89,6 +90,13 @@ def test_a_state_of_two_processes_goes_on_in_four_and_in_one(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         each_case(jobs.RESUMED, check)
+
+
+def test_shards_may_differ_in_size(tmp_path: Path):
+    expected = jobs.estimates([jobs.data(jobs.EVERY[0])[0][0]], ALONE)
+    for found in launch(2, "uneven", tmp_path / "fleet"):
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12, msg=name)
 
 
 def test_the_others_notice_within_a_minute_that_a_process_has_died(tmp_path: Path):
