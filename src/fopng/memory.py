@@ -87,7 +87,7 @@ class GradientMemory(StoredGradients):
         return next(iter(next(self._segments()).gradients.tensors().values()))
 
     def append(self, *gradients: SampleGradients, weight: Tensor | None = None) -> None:
-        self._check(gradients, weight)
+        self.check(gradients, weight)
         start = self.count
         for block in gradients:
             for names, layer in block.layers.items():
@@ -100,7 +100,8 @@ class GradientMemory(StoredGradients):
         if keep is not None:
             self._select(keep)
 
-    def _check(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
+    def check(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
+        """Raise for what could not be appended."""
         self.check_room()
         wrong = [] if weight is None else self.layout.name_nonfinite(weight)
         for block in gradients:

@@ -142,10 +142,12 @@ class Together(Peers):
         generator.set_state(state.cpu())
 
     def columns(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        # the same number of columns for everyone: those that are missing are zero, and add nothing to a product
         width = -(-rows.shape[1] // self.count)
-        padded = nn.functional.pad(rows, (0, width * self.count - rows.shape[1]))
-        sent = self._near(padded.unflatten(1, (self.count, width)).transpose(0, 1).reshape(-1, width))
+        missing = width * self.count - rows.shape[1]
+        if missing:
+            # the same number of columns for everyone: a column of zeros adds nothing to a product
+            rows = nn.functional.pad(rows, (0, missing))
+        sent = self._near(rows.unflatten(1, (self.count, width)).transpose(0, 1).reshape(-1, width))
         found = sent.new_empty(sum(counts), width)
         dist.all_to_all_single(found, sent, list(counts), [len(rows)] * self.count, group=self._group)
         return found.to(rows.device)

@@ -29,7 +29,8 @@ def spread_gram(slab: Callable[[slice], Tensor], size: int, owned: Sequence[Sequ
     one = slab(slice(0, 1))
     gram = torch.zeros(m, m, dtype=torch.float64, device=one.device)
     # everyone must cut alike, and holds its own rows in all columns, then all rows in its own
-    width = max(peers.count, SLAB_BYTES // (one.element_size() * max(*counts, -(-m // peers.count))))
+    share = SLAB_BYTES // (one.element_size() * max(*counts, -(-m // peers.count)) * peers.count)
+    width = max(1, share) * peers.count
     for start in range(0, size, width):
         rows = peers.columns(slab(slice(start, min(start + width, size))), counts)
         gram += outer_square(rows)

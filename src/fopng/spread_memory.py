@@ -30,7 +30,6 @@ class SpreadMemory(StoredGradients):
     Gradients that are appended say which of the task's they are (`SampleGradients.rows`). All that computes or changes something
     must be called in every process.
 
-
     Args:
         layout: the flat order of the parameters.
         capacity: the most directions kept, of all processes together; None for no limit.
@@ -95,7 +94,8 @@ class SpreadMemory(StoredGradients):
 
     def append(self, *gradients: SampleGradients, weight: Tensor | None = None) -> None:
         self.check_room()
-        self._raise_together(lambda: self._store(gradients, weight))
+        self._check_together(gradients, weight)
+        self._store(gradients, weight)
         names = list(dict.fromkeys(names for block in gradients for names in block.layers))
         dealt, reached = zip(*self.peers.gather(([row for g in gradients for row in g.rows], names)), strict=True)
         start = self.count
@@ -116,11 +116,13 @@ class SpreadMemory(StoredGradients):
         if blocks:
             self._local.append(*blocks, weight=weight)
 
-    def _raise_together(self, work: Callable[[], None]) -> None:
-        """Do something that fails everywhere if it fails anywhere: the others would wait for ever."""
+    def _check_together(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
+        """Raise everywhere for what cannot be appended anywhere: the others would wait for ever."""
+        if any(len(block.rows) != block.count for block in gradients):
+            raise ValueError("Expected gradients that say which of the task's they are, got some that do not.")
         problem = ""
         try:
-            work()
+            self._local.check(gradients, weight)
         except NotFinite as failure:
             problem = str(failure)
         problems = [each for each in self.peers.gather(problem) if each]
@@ -156,7 +158,7 @@ class SpreadMemory(StoredGradients):
 
         def slab(columns: slice) -> Tensor:
             dense = self._slab(columns)
-            return dense if root is None else dense * root[columns]
+            return dense if root is None else dense.mul_(root[columns])
 
         return spread_gram(slab, self.size, self._owned, self.peers)
 

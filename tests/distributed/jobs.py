@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fopng
 from fopng.fisher import diagonal_fisher, stored_gradients
+from fopng.memory import GradientMemory
 from fopng.methods.catalog import METHODS
 from fopng.moments import layer_moments
 from fopng.peers import Peers, Together
@@ -274,9 +275,9 @@ def lose_one() -> dict[str, Any]:
     return {"seconds": time.monotonic() - start, "error": "none"}
 
 
-def lack_samples() -> dict[str, str]:
+def lack_samples() -> dict[str, Any]:
     """One process has no samples of a task; in another task, its gradients are not finite."""
-    told = {}
+    told: dict[str, Any] = {}
     life = Life(Case("ogd", FEW))
     life.optimizer.begin_task(0)
     try:
@@ -288,7 +289,9 @@ def lack_samples() -> dict[str, str]:
         life.optimizer.end_task(broken)
     except FloatingPointError as failure:
         told["broken"] = str(failure)
-    return told
+    life.task(0)
+    assert life.optimizer.method.memory is not None
+    return {**told, "stored": life.optimizer.method.memory.dense()}
 
 
 def share_by_hand() -> dict[str, Any]:
@@ -324,8 +327,12 @@ def estimates(batches: list[Any], peers: Peers) -> dict[str, Tensor]:
     source, draws = GradientSource(trunk().double()), torch.Generator().manual_seed(4)
     moments = layer_moments(source, batches, samples=5, generator=draws, peers=peers)
     memory = new_memory(source.layout, capacity=None, peers=peers)
-    memory.append(*stored_gradients(source, batches, 5, generator=draws, peers=peers))
+    for task in range(2):
+        memory.append(*stored_gradients(source, batches, 5, generator=draws, peers=peers, turn=task))
+    whole = GradientMemory(source.layout)
+    whole.load_state_dict(memory.state_dict())
     return {
+        "saved": whole.dense(),
         "fisher": diagonal_fisher(source, batches, labels="sampled", generator=draws, peers=peers),
         "signals": moments.layers["6.weight", "6.bias"].signals,
         "stored": memory.dense(),

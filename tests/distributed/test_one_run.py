@@ -108,12 +108,14 @@ def test_the_others_notice_within_a_minute_that_a_process_has_died(tmp_path: Pat
 
 
 def test_what_one_process_cannot_do_fails_in_all(tmp_path: Path):
-    """The message names the process; nobody waits for ever."""
+    """The message names the process; nobody waits for ever, and nothing is left behind."""
     for each in launch(2, "lack_samples", tmp_path / "fleet"):
         assert each["nothing"] == (
             "Expected samples of the task that ends, got none in process 1 of 2. Pass its training data."
         )
         assert "NaN or infinity" in each["broken"]
+        assert each["stored"].shape[0] == 5
+        assert each["stored"].isfinite().all()
 
 
 def test_a_model_that_is_not_wrapped_can_be_shared_by_saying_so(tmp_path: Path):
