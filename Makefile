@@ -45,6 +45,7 @@ bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/replicas.py cpu
+	$(BIN)/python bench/scale.py ranks
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/scale.py ray --waves 2
 	$(BIN)/python bench/scale.py dispatch
