@@ -19,7 +19,7 @@ LAYERS = {
     "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": [
         *["basis", "segments", "memory", "metric", "compression", "fisher", "moments", "kronecker", "kfac"],
-        *["subspace", "lowrank", "projection", "sampling", "samples", "cone"],
+        *["subspace", "lowrank", "projection", "growth", "sampling", "samples", "cone"],
     ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],

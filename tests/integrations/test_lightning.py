@@ -139,8 +139,9 @@ class Resumable:
 
     def __iter__(self):
         start, self.start = self.start, 0
-        for self.at in range(start + 1, len(self) + 1):
-            yield self.batches[self.at - 1]
+        for place in range(start, len(self)):
+            self.at = place + 1
+            yield self.batches[place]
 
     def state_dict(self):
         return {"at": self.at}
