@@ -29,6 +29,7 @@ class _PredictExperience(PredictTask):
         return int(batch[-1][0])
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        assert isinstance(task, int)
         return (*batch[:-1], torch.full_like(batch[-1], task))
 
 
@@ -37,7 +38,7 @@ predict_experience = _PredictExperience()
 
 
 @final
-class ContinualPlugin(SupervisedPlugin[Any]):
+class ContinualPlugin(SupervisedPlugin[Any]):  # type: ignore[misc]  # Avalanche has no types
     """Tells the optimizer of a strategy about its experiences, each of which is a task.
 
     The Fisher before each epoch, the projection in the update, what is stored after each experience. Classifiers that grow and
