@@ -17,7 +17,7 @@ from fopng.config import RunConfig
 from fopng.data.errors import DataError
 from fopng.environment import describe_environment
 from fopng.locks import HeldError
-from fopng.observers import JsonLog, Observer, TensorBoard
+from fopng.observers import JsonLog, Observer, Tracked, make_trackers
 from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
@@ -48,7 +48,8 @@ class Workshop:
     store: Store
     device: torch.device
     data_dir: Path | None = None
-    tensorboard: bool = False
+    trackers: Sequence[str] = ()
+    """Names out of `fopng.observers.TRACKERS`: who else is told."""
     observers: Sequence[Observer] = ()
     notice: Callable[[str], None] = unheard
     """Told in a sentence what somebody may want to know."""
@@ -193,10 +194,8 @@ class Workshop:
 
     def logs(self, folder: RunFolder) -> list[Observer]:
         """Who writes down what happens in a run."""
-        logs: list[Observer] = [JsonLog(folder.log, every=LOGGED_STEPS)]
-        if self.tensorboard:
-            logs.append(TensorBoard(folder.path / "tensorboard", every=LOGGED_STEPS))
-        return logs
+        tracked = Tracked(runs=self.store.root, run=folder.path, key=folder.config.key, every=LOGGED_STEPS)
+        return [JsonLog(folder.log, every=LOGGED_STEPS), *make_trackers(self.trackers, tracked)]
 
 
 def result_of(config: RunConfig, outcome: Outcome, device: torch.device) -> RunResult:

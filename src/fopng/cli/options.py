@@ -47,6 +47,8 @@ class Tracker(StrEnum):
     """Who else is told."""
 
     TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
 
 
 class ScenarioName(StrEnum):
@@ -240,9 +242,13 @@ JobsOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Do finished runs again.", rich_help_panel=_HOW)]
 TrackOption = Annotated[
-    Tracker | None,
+    list[Tracker] | None,
     typer.Option(
-        "--track", help="Write curves for TensorBoard into each run's folder.", show_default=False, rich_help_panel=_HOW
+        "--track",
+        help="Write curves for TensorBoard or Weights & Biases into each run's folder, or for MLflow into that of all runs. "
+        "Can be repeated.",
+        show_default=False,
+        rich_help_panel=_HOW,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -69,7 +69,7 @@ class WorkOptions:
             threads=self.threads,
             jobs=self.jobs,
             again=self.again,
-            tensorboard=self.track is not None,
+            trackers=tuple(tracker.value for tracker in self.track or ()),
             engine=self.engine,
             address=self.address,
             keep_going=keep_going,

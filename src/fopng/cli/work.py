@@ -40,7 +40,7 @@ class Means:
     threads: int | None = None
     jobs: int = 1
     again: bool = False
-    tensorboard: bool = False
+    trackers: tuple[str, ...] = ()
     engine: Engine = Engine.AUTO
     address: str | None = None
     """Of the cluster, for the engine that has one."""
@@ -62,8 +62,10 @@ class Means:
 def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     """The results of these runs, with progress on stderr; `Stopped` when a signal came, after everything was saved."""
     from fopng.locks import HeldError
+    from fopng.observers import require_trackers
     from fopng.train import Interrupted
 
+    require_trackers(means.trackers)
     console = Console(stderr=True, highlight=False, emoji=False)
     with StopSignals() as signals, _warnings_told(_teller(console)):
         try:
@@ -101,7 +103,7 @@ def workshop(means: Means, notice: Callable[[str], None], should_stop: Callable[
         store=Store(means.out),
         device=find_device(means.device),
         data_dir=means.data_dir,
-        tensorboard=means.tensorboard,
+        trackers=means.trackers,
         notice=notice,
         should_stop=should_stop,
         engine=means.engine_here,

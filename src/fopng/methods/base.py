@@ -84,6 +84,8 @@ class Method(ABC):
     """Whether the method itself trains the first task, when nothing else is asked for."""
     scalar_rate: ClassVar[bool] = False
     """Whether one learning rate must hold for all parameters."""
+    matrices_of_inputs: ClassVar[bool] = False
+    """Whether `matrices` speak of the inputs of layers alone, whatever their outputs."""
     watches: ClassVar[bool] = False
     """Whether it must see the steps of another optimizer that learns the first task."""
 

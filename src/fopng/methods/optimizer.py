@@ -14,6 +14,7 @@ from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups
+from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
@@ -63,7 +64,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method = method
         self.layout = ParamLayout.of(self.model)
         self._list_parameters()
-        self._predict = predict_pairs if predict is None else predict
+        self.predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
@@ -106,6 +107,26 @@ class ContinualOptimizer(torch.optim.Optimizer):
         for parameter in self._parameters:
             # a stale gradient would make another task's head take part in this one
             parameter.grad = None
+
+    def adopt_parameters(self) -> None:
+        """Go on with parameters that were replaced, by ones of the same shape or with more rows (a classifier that grows).
+
+        Between two tasks. The first rows are the old ones, of which all that is known stays; about new ones it is zero.
+        """
+        self._raise_nonfinite()
+        named = dict(self.model.named_parameters())
+        replaced = replaced_parameters(self.layout.names, self._parameters, named)
+        if not replaced:
+            return
+        if self._open:
+            raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task before adopt_parameters.")
+        layout = ParamLayout({name: named[name].shape for name in self.layout.names if name in named})
+        grow_method(self.method, layout)
+        for optimizer in (self, *([] if self._first is None else [self._first.optimizer])):
+            put_in_place(optimizer, replaced)
+        self.layout = layout
+        self._list_parameters()
+        self._attach()
 
     def refresh(self, batches: Iterable[Batch]) -> None:
         """Estimate what the method needs of the new task, once an epoch; nothing while another optimizer trains it.
@@ -173,6 +194,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         with torch.no_grad(), unrounded(self._parameters):
             return self._last.removed_fraction()
 
+    @property
+    def in_task(self) -> bool:
+        """Whether a task has been begun and not ended."""
+        return self._open
+
     # State
 
     def state_dict(self) -> dict[str, Any]:
@@ -222,6 +248,20 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._last = None
         self._finite = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
+        self._raise_nonfinite()
+        derived = ("source", "_last", "_finite")
+        kept = {name: value for name, value in vars(self).items() if name not in derived}
+        # no longer of use once its task is done; and torch's own optimizers cannot be read by every kind of pickle
+        return {**kept, "_first": self._first_at_work}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "layout" in state:
+            self._last, self._finite = None, None
+            self._attach()
+
     # Inside
 
     @property
@@ -244,7 +284,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._attach()
 
     def _attach(self) -> None:
-        self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
+        self.source = GradientSource(self.model, predict=self.predict, likelihood=self._likelihood, layout=self.layout)
         self.method.attach(self.layout)
 
     def _follow_model(self, frozen: Collection[str] = ()) -> None:
@@ -258,13 +298,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
         layout.check_extends(self.layout)
+        refuse_replaced(replaced_parameters(self.layout.names, self._parameters, named))
         held = {id(p) for group in self.param_groups for p in group["params"]}
         new = [p for name, p in named.items() if name in known and id(p) not in held]
-        replaced = [name for name, p in named.items() if name in self.layout.shapes and id(p) not in held]
-        if replaced:
-            raise ValueError(
-                f"Expected the model's own parameters, got new tensors for {replaced}. Make a new optimizer."
-            )
         if layout != self.layout:
             self.layout = layout
             self._list_parameters()
