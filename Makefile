@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit demo results bench format clean
+.PHONY: help setup test check unit demo docs results bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ unit: $(STAMP) ## the tests and doctests
 demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, and demo/report.html
 	$(BIN)/fopng demo
 
+docs: $(STAMP) ## build the site into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 results: $(STAMP) ## make docs/results.md and docs/results/report.html from the files under results/
 	$(BIN)/fopng publish results
 
@@ -50,4 +54,4 @@ format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff format .
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/api docs/catalogue docs/commands.md .mypy_cache .ruff_cache .pytest_cache .hypothesis
