@@ -45,9 +45,11 @@ results: $(STAMP) ## make docs/results.md and docs/results/report.html from the 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/step.py
+	$(BIN)/python bench/fishers.py
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/replicas.py cpu
+	$(BIN)/python bench/memory.py
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .

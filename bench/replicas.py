@@ -52,6 +52,8 @@ METHODS: dict[str, Callable[..., fopng.ContinualOptimizer]] = {
         model, 1e-5, gradients_per_task=m, fisher_samples=64, projection="orthogonal"
     ),
     "fopng-prefisher": lambda model, m: fopng.FOPNGPreFisher(model, 1e-5, gradients_per_task=m, fisher_samples=64),
+    "ncl": lambda model, m: fopng.NCL(model, 1e-5, fisher_samples=512),
+    "fopng-k": lambda model, m: fopng.KroneckerFOPNG(model, 1e-5, fisher_samples=512),
 }
 
 

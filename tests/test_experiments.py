@@ -103,6 +103,14 @@ def test_the_chosen_on_fresh_seeds_are_a_comparison_of_their_own():
     assert keys(found.comparisons[1].results) == keys(fresh)
 
 
+def test_a_reference_may_stand_beside_the_chosen():
+    chosen = [("sgd", 0.25), ("ogd", 0.5)]
+    fresh = [on_test(0.9, method=method, seed=10, settings={"lr": rate}) for method, rate in chosen]
+    joint = on_test(0.95, method="joint", seed=10, settings={"lr": 0.01})
+    found = sort_out([*comparison(), *sweep(), *sweep("ogd", 0.5), *fresh, joint]).comparisons
+    assert [(each.settings, len(each.results)) for each in found] == [(PAPER_SETTINGS, 12), (SELECTED_SETTINGS, 3)]
+
+
 def test_no_run_is_lost_and_the_order_does_not_matter():
     runs = [*comparison(), *ablation(values=(1e-4, 1e-3, 1e-2)), *sweep(), *comparison(epochs=1)]
     shuffled = random.Random(0).sample(runs, len(runs))

@@ -84,11 +84,9 @@ class Source:
         self.batches = [(random(8, 3), torch.randint(2, (8,))) for _ in range(3)]
 
     def sums(self, rank):
-        sums = LowRankSums(rank)
+        sums = LowRankSums(self.source, "expected", rank)
         for batch in self.batches:
-            for gradients in self.source.gradients(batch, "expected"):
-                sums.add(gradients)
-            sums.note(8)
+            sums.add(batch)
         return sums.mean()
 
     def fisher(self):
@@ -118,7 +116,7 @@ def test_the_diagonal_is_that_of_the_fisher_at_any_rank(rank):
 
 def test_no_samples_are_told():
     with pytest.raises(ValueError, match="at least one sample"):
-        LowRankSums(2).mean()
+        LowRankSums(Source().source, "observed", 2).mean()
 
 
 @pytest.mark.parametrize("lead", [(), (2,)])

@@ -1,5 +1,6 @@
 """A result reads back as it was written, and says what is wrong with it when it cannot."""
 
+import dataclasses
 import json
 
 import pytest
@@ -40,6 +41,19 @@ def test_scores_that_are_not_defined_are_null():
 def test_a_method_without_a_projection_removed_nothing_that_was_measured():
     assert result(removed=(None, None)).removed_fraction is None
     assert result(removed=(None, 0.2, 0.4)).removed_fraction == pytest.approx(0.3)
+
+
+def test_what_compression_lost_is_that_of_the_last_task_that_had_to_compress():
+    there = dataclasses.replace(result(), compression_error_by_task=(None, 0.2, 0.3))
+    assert there.compression_error == there.as_dict()["compression_error"] == 0.3
+    assert RunResult.from_dict(json.loads(result_text(there))) == there
+    assert result().compression_error is None
+
+
+def test_a_result_of_a_version_that_did_not_compress_is_read():
+    members = json.loads(result_text(result()))
+    del members["compression_error_by_task"]
+    assert RunResult.from_dict(members) == result()
 
 
 def test_a_row_of_the_matrix_is_a_line_in_the_file():

@@ -3,7 +3,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from fopng.types import map_tensors, predict_pairs, regroup, sample_count, take, tensors_of
+from fopng.types import map_tensors, predict_pairs, regroup, regroup_exactly, sample_count, take, tensors_of
 
 Pair = namedtuple("Pair", ["x", "y"])
 
@@ -81,3 +81,16 @@ def test_regroup_keeps_unlike_batches_apart(second):
 def test_regroup_never_joins_what_is_not_per_sample(beside):
     pairs = [(torch.zeros(2, 3), beside)] * 2
     assert [len(x) for x, _ in regroup(pairs, 10)] == [2, 2]
+
+
+@pytest.mark.parametrize("sizes", [[9], [3, 3, 3], [4, 4, 1], [1] * 9, [2, 0, 7]], ids=str)
+def test_exact_groups_do_not_depend_on_how_the_samples_came(sizes):
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    pairs = [(torch.arange(start, start + n), torch.zeros(n, 2)) for n, start in zip(sizes, starts, strict=True)]
+    groups = list(regroup_exactly(pairs, 4))
+    assert [x.tolist() for x, _ in groups] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+
+def test_exact_groups_keep_apart_what_cannot_be_joined():
+    groups = list(regroup_exactly([torch.zeros(3, 2), torch.zeros(3, 5)], 2))
+    assert [tuple(group.shape) for group in groups] == [(2, 2), (1, 2), (2, 5), (1, 5)]

@@ -54,7 +54,7 @@ def sort_out(results: Iterable[RunResult], rule_of: Callable[[str], Rule] = Rule
 
     Runs on a held-out part are sweeps; seeds that were not tried with the same settings are sweeps of their own. Three
     values or more of a setting that the paper ablates, all else kept, are an ablation; its values that are not the paper's
-    are left out of the comparisons. Runs with seeds of their own whose settings are all those that a sweep chose are a
+    are left out of the comparisons. Runs with seeds of their own, most of which have settings that a sweep chose, are a
     comparison of their own: paired over seeds they belong together.
 
     Args:
@@ -149,17 +149,18 @@ def _steps(results: Sequence[RunResult], setting: str) -> list[Step]:
 
 
 def _comparisons(results: Sequence[RunResult], chosen: set[str]) -> list[Comparison]:
-    """One, or two where some seeds have nothing but settings that a sweep chose."""
-    selected = {
-        seed
-        for seed in {result.config.seed for result in results}
-        if all(_choice(result.config) in chosen for result in results if result.config.seed == seed)
-    }
+    """One, or two where some seeds have settings that a sweep chose, and little else: a reference perhaps."""
+    taken = {seed: [_choice(r.config) in chosen for r in results if r.config.seed == seed] for seed in _seeds(results)}
+    selected = {seed for seed, found in taken.items() if 2 * sum(found) > len(found)}
     parts = [[r for r in results if r.config.seed not in selected], [r for r in results if r.config.seed in selected]]
     # What the paper has no column for, such as joint training, says nothing about whose settings these are.
     known = [result.config for result in parts[0] if papers_settings(result.config) is not None]
     words = (PAPER_SETTINGS if known and all(map(is_papers, known)) else "", SELECTED_SETTINGS)
     return [Comparison(settings=word, results=tuple(part)) for word, part in zip(words, parts, strict=True) if part]
+
+
+def _seeds(results: Sequence[RunResult]) -> set[int]:
+    return {result.config.seed for result in results}
 
 
 def _choice(config: RunConfig) -> str:

@@ -1,13 +1,18 @@
 """A Fisher of low rank plus a diagonal: `F = diag(d) + U^T U`, the leading directions whole, the rest by its diagonal."""
 
+from collections.abc import Iterable
 from typing import final
 
 import torch
 from torch import Tensor
 
 from fopng.factors import SampleGradients
+from fopng.fisher import draw
+from fopng.likelihood import Generators, Labels
 from fopng.memory import Basis
 from fopng.metric import Metric
+from fopng.persample import GradientSource
+from fopng.types import Batch, NotFinite, regroup_exactly, sample_count
 
 
 @final
@@ -40,7 +45,7 @@ class LowRankPlusDiagonal(Metric):
         self._factor = torch.linalg.cholesky(inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
 
     def matvec(self, v: Tensor) -> Tensor:
-        return v * self.values + _combined(self.rows, _seen(self.rows, v))
+        return product(self.values, self.rows, v)
 
     def solve(self, v: Tensor) -> Tensor:
         c = torch.cholesky_solve(_seen(self._scaled, v).double().unsqueeze(-1), self._factor).squeeze(-1)
@@ -51,6 +56,11 @@ class LowRankPlusDiagonal(Metric):
         W = torch.stack([basis.rmatvec(row) for row in self._scaled.unbind(-2)], -2).double()
         half: Tensor = torch.linalg.solve_triangular(self._factor, W, upper=False)
         return basis.gram(self.inverse) - half.mT @ half
+
+
+def product(values: Tensor, rows: Tensor, v: Tensor) -> Tensor:
+    """`(diag(values) + U^T U) v`: `[..., p] -> [..., p]`."""
+    return v * values + _combined(rows, _seen(rows, v))
 
 
 def _seen(rows: Tensor, v: Tensor) -> Tensor:
@@ -82,29 +92,44 @@ def leading_rows(rows: Tensor, rank: int) -> Tensor:
 class LowRankSums:
     """`d` and `U` of gradients that come a few at a time: leading directions kept, what falls off them left to the diagonal.
 
-    The diagonal of the result is that of the Fisher, exactly. What is kept depends on how many gradients come at a time: give as
-    many each time.
+    The diagonal of the result is that of the Fisher, exactly. What is kept depends on how many samples come at a time: give `rank`
+    of them each time.
 
     Args:
+        source: the model.
+        labels: which labels the Fisher uses.
         rank: how many directions are kept.
+        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
+        generator: draws labels; one for all, or one for each replica.
     """
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(
+        self,
+        source: GradientSource,
+        labels: Labels,
+        rank: int,
+        *,
+        parameters: Tensor | None = None,
+        generator: Generators = None,
+    ) -> None:
+        self._source, self._labels, self._rank = source, labels, rank
+        self._parameters, self._generator = parameters, generator
         self._rows: Tensor | None = None
         self._squares: Tensor | None = None
         self._count = 0
 
-    def add(self, gradients: SampleGradients) -> None:
-        """Add the gradients of some samples."""
+    def add(self, batch: Batch) -> None:
+        """Add the samples of a batch."""
+        found = self._source.gradients(batch, self._labels, parameters=self._parameters, generator=self._generator)
+        for gradients in found:
+            self._add(gradients)
+        self._count += sample_count(batch, 0 if self._parameters is None else self._parameters.dim() - 1)
+
+    def _add(self, gradients: SampleGradients) -> None:
         rows = gradients.dense()
         squares = rows.square().sum(-2)
         self._squares = squares if self._squares is None else self._squares + squares
         self._rows = leading_rows(rows if self._rows is None else torch.cat([self._rows, rows], -2), self._rank)
-
-    def note(self, samples: int) -> None:
-        """Say of how many more samples gradients were added: of one they may be several, weighted."""
-        self._count += samples
 
     def mean(self) -> tuple[Tensor, Tensor]:
         """`d [..., p]` and `U [..., rank, p]` of the mean over samples."""
@@ -132,3 +157,32 @@ def averaged(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], weight: flo
     rows = leading_rows(both, new[1].shape[-2])
     diagonal = (1 - share) * old[0] + share * new[0] + both.square().sum(-2)
     return rest_of(diagonal, rows), rows
+
+
+def low_rank_fisher(
+    source: GradientSource,
+    batches: Iterable[Batch],
+    rank: int,
+    *,
+    labels: Labels = "observed",
+    samples: int | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`d [p]` and `U [rank, p]` of a model's Fisher on data.
+
+    Args:
+        source: the model.
+        batches: the data; walked more than once.
+        rank: how many directions are kept.
+        labels: the data's labels, labels drawn from the model, or the exact expectation over labels.
+        samples: how many samples to use, drawn without replacement; None for all.
+        generator: draws the samples, and labels that are "sampled".
+    """
+    sums = LowRankSums(source, labels, rank, generator=generator)
+    for batch in regroup_exactly(draw(batches, samples, generator), rank):
+        sums.add(batch)
+    diagonal, rows = sums.mean()
+    broken = source.layout.name_nonfinite(diagonal + rows.sum(0))
+    if broken:
+        raise NotFinite(f"Expected a finite Fisher, got NaN or infinity in {broken}. Has the training diverged?")
+    return diagonal, rows

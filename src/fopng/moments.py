@@ -61,6 +61,12 @@ class Moments:
         return Moments(layers, torch.where(kept.unsqueeze(-1), self.rest, 0.0))
 
 
+def moment_numbers(layout: ParamLayout) -> int:
+    """About how many numbers the moments of all layers have: those of each parameter with an input side and an output side."""
+    pairs = [(shape[0], shape[1:].numel() + 1) for shape in layout.shapes.values() if len(shape) > 1]
+    return sum(o**2 + i**2 for o, i in pairs)
+
+
 def clear(matrix: Tensor, kept: Tensor) -> Tensor:
     """Zero the matrices `[..., i, j]` of the replicas that are not kept, `[...]`."""
     return torch.where(kept[..., None, None], matrix, 0.0)

@@ -133,6 +133,23 @@ def regroup(batches: Iterable[Batch], size: int, axis: int = 0) -> Iterator[Batc
         yield _concatenate(waiting, axis)
 
 
+def regroup_exactly(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """Yield the same samples `size` at a time, however they came; what cannot be joined stays apart, as in `regroup`.
+
+    >>> [len(b) for b in regroup_exactly([torch.zeros(3), torch.zeros(2), torch.zeros(6)], 4)]
+    [4, 4, 3]
+    """
+    left: list[Batch] = []
+    for batch in (batch for batch in batches if sample_count(batch)):
+        *apart, last = regroup([*left, batch], sum(map(sample_count, [*left, batch]))) if left else [batch]
+        yield from apart
+        n = sample_count(last)
+        *whole, rest = torch.arange(n).split(size) if n % size else [*torch.arange(n).split(size), torch.arange(0)]
+        yield from (take(last, part) for part in whole)
+        left = [take(last, rest)] if len(rest) else []
+    yield from left
+
+
 def _concatenate(batches: list[Batch], axis: int) -> Batch:
     if len(batches) == 1:
         return batches[0]

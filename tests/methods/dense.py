@@ -52,6 +52,12 @@ def split_damping(A: Tensor, G: Tensor, lam: float) -> tuple[Tensor, Tensor]:
     return damped(A, pi * lam**0.5), damped(G, lam**0.5 / pi)
 
 
+def nearest_rows(rows: Tensor, rank: int) -> Tensor:
+    """The rows of the nearest matrix of a rank, up to a rotation."""
+    _, S, Vt = torch.linalg.svd(rows, full_matrices=False)
+    return S[:rank, None] * Vt[:rank]
+
+
 class Dense:
     """A method by name, its settings with the defaults of the issue, and a model of its own to move."""
 
@@ -62,10 +68,11 @@ class Dense:
         self.gram_damping = self.max_directions = None
         self.projection, self.labels, self.score, self.prefisher = "printed", "observed", "ground-truth", "diagonal"
         self.gradients_per_task, self.when_full, self.kept_energy = 80, "thin", 1.0
+        self.fisher_rank, self.low = 16, {}  # the diagonal and the rows of a low-rank Fisher, new and old
         self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals = "sampled" if name == "NCL" else "normal"
-        self.strength = {"NCL": 1000.0, "KroneckerFOPNG": 10.0}.get(name, self.strength)
+        self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)
@@ -114,12 +121,38 @@ class Dense:
         outputs, y = self.ask(self.model, batch)
         self.signals = self.labels
         backs = self.backs(outputs.detach(), y)
+        if self.metric == "low-rank":
+            return self.low_rank(batch, backs)
         if self.metric == "full":
             rows = [sample_gradients(self.model, (*batch[:1], back), len(back), sent_back, self.ask) for back in backs]
             return sum(r.T @ r / len(r) for r in rows)
         layers, squares = moments(self.model, batch, backs, self.ask)
         self.pair = layers, squares
         return layerwise_fisher(self.model, layers, squares)
+
+    def low_rank(self, batch, backs: list[Tensor]) -> Tensor:
+        """Leading rows of the gradients so far, `fisher_rank` samples at a time; the diagonal is exact."""
+        n, k = len(backs[0]), self.fisher_rank
+        kept, squares = torch.zeros(0, len(flat_parameters(self.model)), dtype=torch.float64), 0
+        for start in range(0, n, k):
+            for back in backs:
+                part = slice(start, start + k)
+                pieces = [each[part] if isinstance(each, Tensor) else each for each in batch[:1]]
+                rows = sample_gradients(self.model, (*pieces, back[part]), len(back[part]), sent_back, self.ask)
+                squares = squares + rows.square().sum(0) / n
+                kept = nearest_rows(torch.cat([kept, rows / n**0.5]), k)
+        self.low["new"] = squares, kept
+        return torch.diag(squares - kept.square().sum(0)) + kept.T @ kept
+
+    def averaged_low_rank(self) -> Tensor:
+        """The average of old and new, brought back to the rank."""
+        squares, kept = self.low["new"]
+        if "old" in self.low:
+            a, (before, rows) = self.alpha, self.low["old"]
+            squares = (1 - a) * before + a * squares
+            kept = nearest_rows(torch.cat([(1 - a) ** 0.5 * rows, a**0.5 * kept]), self.fisher_rank)
+        self.low["old"] = squares, kept
+        return torch.diag(squares - kept.square().sum(0)) + kept.T @ kept
 
     def damped_new(self, part: Tensor) -> Tensor:
         """`F_new + lam I`; KFAC's damping is split between the factors."""
@@ -136,6 +169,8 @@ class Dense:
             f = self.estimate(batch) if self.prefisher == "metric" or self.name == "FOPNG" else self.fisher(batch)
             self.weights = [self.decay * old for old in self.weights] + [f]
             self.f_old = f if self.f_old is None else average_fisher(self.f_old, f, self.alpha)
+            if self.name == "FOPNG" and self.metric == "low-rank":
+                self.f_old = self.averaged_low_rank()
             if self.name == "FOPNG" and self.metric == "kfac":
                 self.f_old = self.averaged_moments()
         if self.name in PROJECTED:

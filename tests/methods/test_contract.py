@@ -614,21 +614,35 @@ def test_a_refused_state_leaves_the_optimizer_as_it_was(name):
 @every_method
 def test_a_new_head_joins_with_zeros(name):
     """As if it had been there all along, whether it is added to a running optimizer or found when a state is loaded."""
+    assert_a_head_joins(name, {"momentum": 0.5})
+
+
+@pytest.mark.parametrize("metric", ["kfac", "ekfac", "low-rank", "full"])
+def test_a_new_head_joins_the_fisher_of_old_tasks(metric):
+    assert_a_head_joins("FOPNG", {"metric": metric, "fisher_rank": 5}, rtol=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["kfac", "ekfac", "low-rank", "full"])
+def test_a_fisher_of_any_kind_is_saved_and_goes_on_to_the_same_bits(metric):
+    assert_goes_on("FOPNG", multi_head(), (2, 0), {"metric": metric, "fisher_rank": 5, "labels": "sampled"})
+
+
+def assert_a_head_joins(name, settings, rtol=1e-12):
     whole = World(Heads(3).double(), data())
     grown, loaded = World(Heads(2).double(), whole.loaders), World(Heads(3).double(), whole.loaders)
     grown.model.load_state_dict({k: v for k, v in whole.model.state_dict().items() if "heads.2" not in k})
-    optimizer = make(name, whole, momentum=0.5)
-    growing = make(name, grown, momentum=0.5)
+    optimizer = make(name, whole, **settings)
+    growing = make(name, grown, **settings)
     run(optimizer, whole, range(2)), run(growing, grown, range(2))
     state = saved(growing)
     grown.model.heads.append(nn.Linear(4, 3).double())
     grown.model.heads[2].load_state_dict(whole.model.heads[2].state_dict())
     loaded.model.load_state_dict(grown.model.state_dict())
-    loading = make(name, loaded, momentum=0.5)
+    loading = make(name, loaded, **settings)
     loading.load_state_dict(state)
     expected = run(optimizer, whole, range(2, 3))
     for member, world in ((growing, grown), (loading, loaded)):
-        torch.testing.assert_close(run(member, world, range(2, 3)), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(run(member, world, range(2, 3)), expected, rtol=rtol, atol=0)
         run(member, world, range(1))  # back to an old head, with the new one standing by
 
 

@@ -46,7 +46,7 @@ def test_the_figures_are_those_of_the_step_that_was_taken(name):
         else:
             torch.testing.assert_close(told.fisher_norm, v.norm())
         if name not in PROJECTED:
-            kept = v / 0.05 - pull / 1000 if name == "NCL" else v / 0.05
+            kept = v / 0.05 - pull / 10_000 if name == "NCL" else v / 0.05
             removed = total - kept if name in (*KRONECKER, *INPUTS) else torch.zeros_like(total)
             torch.testing.assert_close(told.removed_fraction, removed.norm() / total.norm())
             assert told.condition.isnan()

@@ -29,6 +29,9 @@ VARIANTS = {
         {"metric": "kfac"},
         {"metric": "kfac", "labels": "sampled", "fisher_samples": 5, "damping": 0.1},
         {"metric": "kfac", "labels": "expected"},
+        {"metric": "low-rank", "fisher_rank": 3},
+        {"metric": "low-rank", "fisher_rank": 2, "labels": "sampled", "fisher_samples": 5, "damping": 0.1},
+        {"metric": "low-rank", "labels": "expected"},
         {"metric": "full"},
         {"metric": "full", "labels": "sampled", "fisher_samples": 5, "damping": 0.1},
     ],
@@ -75,6 +78,7 @@ OWN = {
     "FOPNGPreFisher": [
         {"prefisher": "metric", "metric": "kfac"},
         {"prefisher": "metric", "metric": "full", "projection": "orthogonal"},
+        {"prefisher": "metric", "metric": "low-rank", "fisher_rank": 3},
         {"prefisher": "metric"},
         {"prefisher": "empirical", "metric": "kfac"},
         {"prefisher": "empirical"},

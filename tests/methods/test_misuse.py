@@ -48,7 +48,12 @@ SETTINGS = {
     "labels": ("EWC", "true", "labels to be one of 'observed', 'sampled', 'expected', got 'true'"),
     "fisher_samples": ("EWC", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "fisher_samples in parts": ("FNG", 2.5, "fisher_samples of at least 1, or None for all, got 2.5"),
-    "metric": ("FNG", "kronecker", "metric to be one of 'diagonal', 'kfac', 'ekfac', 'full', got 'kronecker'"),
+    "metric": (
+        "FNG",
+        "kronecker",
+        "metric to be one of 'diagonal', 'kfac', 'ekfac', 'low-rank', 'full', got 'kronecker'",
+    ),
+    "fisher_rank": ("FOPNG", 0, "fisher_rank of at least 1, got 0"),
     "damping": ("FNG", 0.0, "damping above 0, got 0.0"),
     "gram_damping": ("FOPNG", -1e-3, "gram_damping of at least 0, got -0.001"),
     "fisher_weight": ("FOPNG", 1.5, r"fisher_weight in \[0, 1\], got 1.5"),

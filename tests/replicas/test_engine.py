@@ -104,7 +104,7 @@ def test_every_number_of_a_method_can_differ(method):
         train_replicas(plans(method, [0, 0], settings=settings, epochs=1, tasks=stream(tasks=1)), device=CPU)
 
 
-@pytest.mark.parametrize("metric", ["kfac", "ekfac", "full"])
+@pytest.mark.parametrize("metric", ["kfac", "ekfac", "low-rank", "full"])
 @pytest.mark.parametrize("method", ["fng", "ong", "natural-ogd", "fopng", "fopng-prefisher"])
 def test_every_metric(method, metric, tmp_path):
     own = {"prefisher": "metric"} if method == "fopng-prefisher" else {}

@@ -34,18 +34,21 @@ def claims(
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print claims with their verdicts and the evidence, one after another."""
+    """Print claims with their verdicts and the evidence, one after another; those without runs by name alone."""
     from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
 
-    console = Console(highlight=False, emoji=False, markup=False)
-    for finding in findings:
-        console.print(f"{finding.claim}: {finding.verdict.value}", style="bold", soft_wrap=True)
-        console.print(f'  "{finding.sentence}" ({finding.place})')
-        console.print(f"  {finding.condition}. {finding.reading}")
-        for evidence in finding.evidence:
-            console.print(f"    {evidence_words(evidence)}")
-        if finding.missing and finding.evidence:
-            console.print(f"    not there: {', '.join(finding.missing)}")
+    console = Console(highlight=False, emoji=False)
+    for finding in (each for each in findings if each.evidence):
+        console.print(Text(f"{finding.claim}: {finding.verdict.value}", style="bold"))
+        missing = [f"Not there: {', '.join(finding.missing)}."] if finding.missing else []
+        lines = [f'"{finding.sentence}" {finding.place}.', f"{finding.reading} Here: {finding.condition}.", *missing]
+        for indent, words in [(2, line) for line in lines] + [(4, evidence_words(each)) for each in finding.evidence]:
+            console.print(Padding(Text(words), (0, 0, 0, indent)))
+    without = [finding.claim for finding in findings if not finding.evidence]
+    if without:
+        console.print(Text(f"No runs that decide: {', '.join(without)}"))
 
 
 def evidence_words(evidence: Evidence) -> str:

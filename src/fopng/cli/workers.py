@@ -59,7 +59,11 @@ def _units(configs: Sequence[RunConfig], means: Means) -> list[list[RunConfig]]:
     alone = means.engine is Engine.SINGLE or (means.engine is Engine.AUTO and find_device(means.device).type != "cuda")
     if alone:
         return [[config] for config in configs]
-    return [piece for group in alike(configs) for piece in cut(group, -(-len(group) // means.jobs))]
+    groups = alike(configs)
+    if find_device(means.device).type == "cuda":
+        # the more runs stand side by side the better a GPU is used: a group is never cut for the sake of processes
+        return groups
+    return [piece for group in groups for piece in cut(group, -(-len(group) // means.jobs))]
 
 
 def _stop(waiting: Iterable[Future[list[RunResult]]]) -> None:

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from fopng.likelihood import Labels
 from fopng.memory import GradientMemory
-from fopng.methods.fishers import FISHERS, Estimate, FisherKind, FisherName
 from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
-from fopng.projection import Projector, Remover, trust_region_step
+from fopng.projection import Projector, Remover
 from fopng.samples import Rehearser, SampleMemory
 
 
@@ -202,6 +201,10 @@ class Method(ABC):
         """The metric in which a step has its length."""
         return Identity()
 
+    def matrix_numbers(self) -> int:
+        """About how many numbers of other shapes than the parameters' a run holds at a time, for planning."""
+        return 0
+
     @property
     def nbytes(self) -> int:
         """Bytes of the method's state."""
@@ -234,86 +237,3 @@ class Method(ABC):
         if self.samples is not None and state["samples"] is not None:
             self.samples.load_state_dict(state["samples"], like)
         self.attach(current)
-
-
-@dataclass(kw_only=True)
-class FisherMetric(Method):
-    """Mixed into methods whose step has its length in the new task's Fisher.
-
-    Args:
-        metric: how that Fisher is approximated.
-        damping: lambda, added to the Fisher before it is inverted.
-        labels: which labels the Fisher uses.
-        fisher_samples: how many samples it is estimated on, drawn anew each time; None for all.
-    """
-
-    metric: FisherName
-    damping: float | Tensor
-    labels: Labels
-    fisher_samples: int | None
-
-    needs_fisher: ClassVar[bool] = True
-    own_start: ClassVar[bool] = False
-    scalar_rate: ClassVar[bool] = True
-
-    _metric: Metric | None = field(default=None, init=False, repr=False)
-
-    def check(self) -> None:
-        super().check()
-        choose("metric", self.metric, get_args(FisherName))
-        require(holds(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
-        check_estimate(self.labels, self.fisher_samples)
-
-    def refresh(self, task: TaskData) -> None:
-        self.keep_fisher("new", self.estimate(task))
-        self.forget_derived()
-
-    def end_task(self, task: TaskData) -> None:
-        super().end_task(task)
-        self._drop_fisher("new")
-
-    @property
-    def variant(self) -> str:
-        return f"metric={self.metric!r}"
-
-    @property
-    def kind(self) -> FisherKind:
-        """How Fishers are approximated."""
-        return FISHERS[self.metric]
-
-    def estimate(self, task: TaskData) -> Estimate:
-        """The Fisher of the task at hand."""
-        return self.kind.estimate(task, self.labels, self.fisher_samples)
-
-    def keep_fisher(self, which: str, fisher: Estimate) -> None:
-        """Make a Fisher part of the state: `new` or `old`."""
-        self._drop_fisher(which)
-        self.vectors[f"fisher_{which}"] = fisher.vector
-        self.matrices |= {f"{which} {key}": matrix for key, matrix in fisher.matrices.items()}
-
-    def kept_fisher(self, which: str) -> Estimate | None:
-        """A Fisher that is part of the state; None where there is none."""
-        vector = self.vectors.get(f"fisher_{which}")
-        own = {k.removeprefix(f"{which} "): m for k, m in self.matrices.items() if k.startswith(f"{which} ")}
-        return None if vector is None else Estimate(vector, own)
-
-    def _drop_fisher(self, which: str) -> None:
-        self.vectors.pop(f"fisher_{which}", None)
-        self.matrices = {key: m for key, m in self.matrices.items() if not key.startswith(f"{which} ")}
-
-    def forget_derived(self) -> None:
-        self._metric = None
-        super().forget_derived()
-
-    def natural_step(self, g: Tensor, lr: float | Tensor) -> Tensor:
-        """The step of Fisher length `lr` along `F_new^-1 g`."""
-        step = trust_region_step(self.step_metric(), g, radius=lr.squeeze(-1) if isinstance(lr, Tensor) else lr)
-        # a metric that is not diagonal would move parameters that take no part along with their neighbours
-        return step if self.metric == "diagonal" or self.active is None else step * self.active_mask(g)
-
-    def step_metric(self) -> Metric:
-        if self._metric is None:
-            fisher = self.kept_fisher("new")
-            assert fisher is not None
-            self._metric = self.kind.metric(self.layout, fisher, self.damping)
-        return self._metric

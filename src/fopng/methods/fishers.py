@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, TypeAlias, final
 
 import torch
@@ -14,15 +15,17 @@ from fopng.factors import DenseGradients, LayerGradients, SampleGradients
 from fopng.kfac import EigenCorrected, Kronecker, kronecker_times
 from fopng.kronecker import KroneckerFisher, LayerBasis, across
 from fopng.likelihood import Labels
+from fopng.lowrank import LowRankPlusDiagonal, averaged, product
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.methods.task import TaskData
 from fopng.metric import Diagonal, Full, Metric
-from fopng.moments import LayerMoments
+from fopng.moments import LayerMoments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
-FisherName: TypeAlias = Literal["diagonal", "kfac", "ekfac", "full"]
-"""How a Fisher is approximated: its diagonal, a Kronecker product a layer, that with corrected eigenvalues, or not at all."""
+FisherName: TypeAlias = Literal["diagonal", "kfac", "ekfac", "low-rank", "full"]
+"""How a Fisher is approximated: its diagonal, a Kronecker product a layer, that with corrected eigenvalues, its leading directions
+and a diagonal, or not at all."""
 
 
 @final
@@ -61,9 +64,17 @@ class FisherKind(ABC):
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         """`F G` of gradients that are about to be stored."""
 
+    def numbers(self, layout: ParamLayout) -> int:
+        """About how many numbers its matrices have while they are worked out, for planning."""
+        return 0
+
     def kept(self, fisher: Estimate) -> Estimate:
         """What is kept of a task's Fisher once the task is over."""
         return fisher
+
+    def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
+        """What a Fisher keeps beside its diagonal, for a model that has got more parameters: it knows nothing about those."""
+        return matrices
 
     def average(self, old: Estimate, new: Estimate, weight: float | Tensor) -> Estimate:
         """`(1 - weight) old + weight new`, entry by entry; what only one of them has counts as zero in the other."""
@@ -101,6 +112,9 @@ class DiagonalKind(FisherKind):
 
 class _Factored(FisherKind):
     """Kronecker products: `F G` has factors where `G` has."""
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * moment_numbers(layout)
 
     def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
         return stored.mapped(lambda names, own: _times(fisher, stored.layout, names, own))
@@ -154,6 +168,9 @@ class FullKind(FisherKind):
 
     layerwise: ClassVar[bool] = False
 
+    def numbers(self, layout: ParamLayout) -> int:
+        return 6 * layout.size**2
+
     def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
         matrix = task.full_fisher(labels, samples)
         return Estimate(matrix.diagonal(dim1=-2, dim2=-1).clone(), {"full": matrix})
@@ -166,18 +183,68 @@ class FullKind(FisherKind):
         return ChangedBasis(stored, lambda v: (matrix @ v.unsqueeze(-1)).squeeze(-1))
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
-        # the Fisher ties all parameters together: one block of all of them
-        rows = DenseGradients(gradients.dense() @ fisher.matrices["full"])
-        return SampleGradients(gradients.layout, {gradients.layout.names: rows}, gradients.count)
+        return _one_block(gradients, gradients.dense() @ fisher.matrices["full"])
+
+    def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
+        wide = {key: layout.carry(matrix, old) for key, matrix in matrices.items()}
+        return {key: layout.carry(matrix.mT.contiguous(), old).mT.contiguous() for key, matrix in wide.items()}
 
 
-FISHERS: dict[FisherName, FisherKind] = {
+@final
+@dataclass(frozen=True)
+class LowRankKind(FisherKind):
+    """Low rank plus diagonal: the leading directions whole, the rest by its diagonal.
+
+    Args:
+        rank: how many directions.
+    """
+
+    rank: int
+
+    layerwise: ClassVar[bool] = False
+
+    def estimate(self, task: TaskData, labels: Labels, samples: int | None) -> Estimate:
+        diagonal, rows = task.low_rank_fisher(labels, samples, self.rank)
+        return Estimate(diagonal, {"rows": rows})
+
+    def metric(self, layout: ParamLayout, fisher: Estimate, damping: float | Tensor) -> Metric:
+        return LowRankPlusDiagonal(fisher.vector, fisher.matrices["rows"], damping=damping)
+
+    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+        return ChangedBasis(stored, partial(product, fisher.vector, fisher.matrices["rows"]))
+
+    def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
+        dense, U = gradients.dense(), fisher.matrices["rows"]
+        return _one_block(gradients, dense * fisher.vector.unsqueeze(-2) + dense @ U.mT @ U)
+
+    def average(self, old: Estimate, new: Estimate, weight: float | Tensor) -> Estimate:
+        pairs = [(each.vector, each.matrices["rows"]) for each in (old, new)]
+        diagonal, rows = averaged(pairs[0], pairs[1], weight)
+        return Estimate(diagonal, {"rows": rows})
+
+    def carried(self, matrices: Mapping[str, Tensor], layout: ParamLayout, old: ParamLayout) -> Mapping[str, Tensor]:
+        return {key: layout.carry(rows, old) for key, rows in matrices.items()}
+
+    def numbers(self, layout: ParamLayout) -> int:
+        return 8 * self.rank * layout.size
+
+
+def _one_block(gradients: SampleGradients, rows: Tensor) -> SampleGradients:
+    """Gradients that a Fisher has tied together: one block of all parameters."""
+    return SampleGradients(gradients.layout, {gradients.layout.names: DenseGradients(rows)}, gradients.count)
+
+
+_FISHERS: dict[FisherName, FisherKind] = {
     "diagonal": DiagonalKind(),
     "kfac": KFACKind(),
     "ekfac": EKFACKind(),
     "full": FullKind(),
 }
-"""Every way to approximate a Fisher, by its name."""
+
+
+def fisher_kind(name: FisherName, rank: int) -> FisherKind:
+    """How to approximate a Fisher, by name; `rank` is for low rank plus diagonal."""
+    return LowRankKind(rank) if name == "low-rank" else _FISHERS[name]
 
 
 def pack(layers: Mapping[Names, LayerMoments], prefix: str = "") -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import FisherMetric
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
@@ -30,7 +30,8 @@ class FNG(ContinualOptimizer):
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
         metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
-            eigenvalues), "full" (small models).
+            eigenvalues), "low-rank" (its leading directions and a diagonal), "full" (small models).
+        fisher_rank: directions that "low-rank" keeps.
         damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         labels: which labels the Fisher uses: "observed" (the data's), "sampled" (drawn from the model), "expected" (exact).
         fisher_samples: samples the Fisher is estimated on, drawn anew each time; None for all.
@@ -48,6 +49,7 @@ class FNG(ContinualOptimizer):
         lr: float,
         *,
         metric: FisherName = "diagonal",
+        fisher_rank: int = 16,
         damping: float = 1e-3,
         labels: Labels = "observed",
         fisher_samples: int | None = None,
@@ -59,6 +61,11 @@ class FNG(ContinualOptimizer):
         generator: torch.Generator | None = None,
     ) -> None:
         method = FNGMethod(
-            momentum=momentum, metric=metric, damping=damping, labels=labels, fisher_samples=fisher_samples
+            momentum=momentum,
+            metric=metric,
+            fisher_rank=fisher_rank,
+            damping=damping,
+            labels=labels,
+            fisher_samples=fisher_samples,
         )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

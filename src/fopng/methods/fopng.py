@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import FisherMetric, TaskData, require
+from fopng.methods.base import TaskData, require
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ProjectedMethod, default_gram_damping
@@ -61,7 +62,8 @@ class FOPNG(ContinualOptimizer):
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
         metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
-            eigenvalues), "full" (small models).
+            eigenvalues), "low-rank" (its leading directions and a diagonal), "full" (small models).
+        fisher_rank: directions that "low-rank" keeps.
         damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         gram_damping: added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times
             the mean of A's diagonal, None for a value that covers rounding.
@@ -104,6 +106,7 @@ class FOPNG(ContinualOptimizer):
         lr: float,
         *,
         metric: FisherName = "diagonal",
+        fisher_rank: int = 16,
         damping: float = 1e-3,
         gram_damping: float | None = None,
         fisher_weight: float = 0.5,
@@ -125,6 +128,7 @@ class FOPNG(ContinualOptimizer):
         method = FOPNGMethod(
             momentum=momentum,
             metric=metric,
+            fisher_rank=fisher_rank,
             damping=damping,
             labels=labels,
             fisher_samples=fisher_samples,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fopng.likelihood import Likelihood
 from fopng.methods.base import Method, TaskData, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.moments import moment_numbers
 from fopng.pulling import Names
 from fopng.subspace import LayerwiseProjector, Subspace
 from fopng.types import Predict
@@ -103,6 +104,10 @@ class InputMemory(Method):
             }
             self._projector = LayerwiseProjector(self.layout, layers, self.vectors["frozen"])
         return self._projector
+
+    def matrix_numbers(self) -> int:
+        # in float64, while a layer is taken apart
+        return 12 * moment_numbers(self.layout)
 
     def forget_derived(self) -> None:
         self._projector = None

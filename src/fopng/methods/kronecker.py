@@ -11,7 +11,7 @@ from torch import Tensor
 from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
 from fopng.methods.base import Method, TaskData, choose, is_count, require
-from fopng.moments import LayerMoments, Moments
+from fopng.moments import LayerMoments, Moments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
@@ -82,6 +82,10 @@ class KroneckerMemory(Method):
                 missing = size - A.shape[-1]
                 return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(_key("signals", known)))
         return None
+
+    def matrix_numbers(self) -> int:
+        # what is kept, what a task adds to it, and both while they are taken apart
+        return 4 * moment_numbers(self.layout)
 
     def trace(self) -> Tensor:
         """The trace of `F_old`, `[...]`."""

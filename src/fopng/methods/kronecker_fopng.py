@@ -68,9 +68,9 @@ class KroneckerFOPNG(ContinualOptimizer):
     def __init__(
         self,
         model: nn.Module,
-        lr: float = 1e-2,
+        lr: float = 0.1,
         *,
-        strength: float = 10.0,
+        strength: float = 30.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,

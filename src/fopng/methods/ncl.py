@@ -99,9 +99,9 @@ class NCL(ContinualOptimizer):
     def __init__(
         self,
         model: nn.Module,
-        lr: float = 1e-2,
+        lr: float = 0.05,
         *,
-        strength: float = 1000.0,
+        strength: float = 10_000.0,
         metric: Precision = "kfac",
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,

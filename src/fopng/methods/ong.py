@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
-from fopng.methods.base import FisherMetric
+from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ORTHOGONAL_GRAM_DAMPING, ProjectedMethod
@@ -36,7 +36,8 @@ class ONG(ContinualOptimizer):
         model: the model to train.
         lr: eta, the length of a step in the new task's Fisher metric.
         metric: how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product a layer), "ekfac" (that with corrected
-            eigenvalues), "full" (small models).
+            eigenvalues), "low-rank" (its leading directions and a diagonal), "full" (small models).
+        fisher_rank: directions that "low-rank" keeps.
         damping: lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.
         gram_damping: added to `G^T G`, times the mean of its diagonal; None for a value that covers rounding.
         gradients_per_task: gradients stored of each task.
@@ -61,6 +62,7 @@ class ONG(ContinualOptimizer):
         lr: float,
         *,
         metric: FisherName = "diagonal",
+        fisher_rank: int = 16,
         damping: float = 1e-3,
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
@@ -80,6 +82,7 @@ class ONG(ContinualOptimizer):
         method = ONGMethod(
             momentum=momentum,
             metric=metric,
+            fisher_rank=fisher_rank,
             damping=damping,
             labels=labels,
             fisher_samples=fisher_samples,

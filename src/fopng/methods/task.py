@@ -10,6 +10,7 @@ from torch import Tensor
 from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
 from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Score, Signals
+from fopng.lowrank import low_rank_fisher
 from fopng.moments import Moments, input_moments, layer_moments
 from fopng.persample import GradientSource, SampleGradients
 from fopng.pulling import Names
@@ -55,6 +56,10 @@ class TaskData(Protocol):
         """Its whole Fisher now, `[..., p, p]`; for small models."""
         ...
 
+    def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
+        """Its Fisher now as a diagonal `[..., p]` and the leading rows `[..., rank, p]`."""
+        ...
+
 
 @final
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ class LoaderTask(TaskData):
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
         return full_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+
+    def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
+        return low_rank_fisher(
+            self.source, self.batches, rank, labels=labels, samples=samples, generator=self.generator
+        )
 
     @property
     def sampling(self) -> BatchSamples:

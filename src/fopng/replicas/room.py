@@ -46,6 +46,7 @@ class Footprint:
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
             + _rehearsal_bytes(runs)
+            + numbers * runs.method.matrix_numbers()
             + max(train.own)
             + sum(tests.own)
         )

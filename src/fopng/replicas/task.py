@@ -12,6 +12,7 @@ from fopng.factors import SampleGradients
 from fopng.fisher import MEMORY_LIMIT, check_full_size
 from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Norm, Score, Signals
+from fopng.lowrank import LowRankSums
 from fopng.moments import InputSums, Moments, MomentSums, clear
 from fopng.persample import GradientSource
 from fopng.pulling import Names
@@ -127,15 +128,26 @@ class ReplicaTask:
         self.alive.logical_and_(finite)
         return clear(fisher, finite)
 
-    def _batches(self, samples: int | None, *, whole: bool = False) -> Iterator[Batch]:
+    def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
+        """The Fisher of each run now as a diagonal `[R, p]` and its leading rows `[R, rank, p]`."""
+        sums = LowRankSums(self.source, labels, rank, parameters=self.theta, generator=self.generators)
+        for batch in self._batches(samples, size=rank):
+            sums.add(batch)
+        diagonal, rows = sums.mean()
+        finite = diagonal.isfinite().all(-1) & rows.isfinite().flatten(1).all(-1)
+        self.alive.logical_and_(finite)
+        return torch.where(finite.unsqueeze(-1), diagonal, 1.0), clear(rows, finite)
+
+    def _batches(self, samples: int | None, *, whole: bool = False, size: int | None = None) -> Iterator[Batch]:
         """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""
         n = len(self.samples) if samples is None else min(samples, len(self.samples))
         trial = self.samples.rows(torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device))
-        size = (
-            n
-            if whole
-            else max(1, min(1024, MEMORY_LIMIT // self.source.bytes_per_sample((*trial, self.task), self.theta)))
-        )
+        if size is None:
+            size = (
+                n
+                if whole
+                else max(1, min(1024, MEMORY_LIMIT // self.source.bytes_per_sample((*trial, self.task), self.theta)))
+            )
         if samples is None:
             yield from ((x, y, self.task) for x, y in self.samples.chunks(size))
             return
