@@ -20,6 +20,11 @@ RESULTS = "results"
 SECTION = re.compile(r"^## (?P<title>.*?) \(`(?P<name>[a-z-]+)`\)(?P<mark>.*)\n(?P<text>(?:(?!^## ).*\n)*)", re.MULTILINE)
 """`## Title (`name`)` and what stands below it, to the next such heading."""
 
+PART = re.compile(r"\s\*(Keeps:|Settings:|Costs:|Use it)\*")
+"""What a section says in a sentence and a page in a paragraph of its own."""
+
+PAGE = re.compile(r"docs/([a-z-]+)\.md")
+
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages before any is read, and make `methods.md` the list of them."""
@@ -45,6 +50,7 @@ def write_pages(docs: Path) -> None:
 
 def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResult]) -> str:
     text = section["text"].strip().replace("](", "](../").replace("](../http", "](http")
+    text = PART.sub(r"\n\n**\1**", text)
     measured = method_results(results, entry.name)
     optimizer = entry.optimizer
     blocks = [
@@ -63,10 +69,14 @@ def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResul
 def _settings(entry: MethodEntry) -> str:
     texts, defaults = explanations_of(entry.optimizer), defaults_of(entry)
     rows = [
-        f"| `{name}` | {'' if setting.required else f'`{defaults[name]}`'} | {texts.get(name, '').replace('|', '&#124;')} |"
+        f"| `{name}` | {'' if setting.required else f'`{defaults[name]}`'} | {_explained(texts.get(name, ''))} |"
         for name, setting in settings_of(entry.optimizer).items()
     ]
     return "\n".join(["| setting | default | |", "| --- | --- | --- |", *rows])
+
+
+def _explained(text: str) -> str:
+    return PAGE.sub(r"[\1](../\1.md)", text.replace("|", "&#124;"))
 
 
 def _list_pages(app: Sphinx, name: str, source: list[str]) -> None:
