@@ -10,7 +10,7 @@ import fopng  # noqa: E402
 
 project = "fopng"
 author = "The fopng authors"
-copyright = "the fopng authors"  # noqa: A001
+copyright = "the fopng authors"
 release = version = fopng.__version__
 
 extensions = [
@@ -18,13 +18,13 @@ extensions = [
     "sphinx.ext.napoleon",
     "myst_parser",
     "mathml",
+    "optional",
     "docstrings",
     "reference",
     "commands",
     "catalogue",
 ]
 exclude_patterns = ["_build", "extensions"]
-suppress_warnings = ["toc.empty_glob"]  # pages that are not there yet
 
 # Markdown
 myst_enable_extensions = ["dollarmath", "colon_fence"]

@@ -204,11 +204,14 @@ def site(tmp_path_factory):
 def test_the_reference_is_complete(site):
     """Every public class and function of every part that the reference holds; commands and kernels are left out."""
     from sphinx.util.inventory import InventoryFile
+
     from test_architecture import public_objects
 
     listed = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     known = {name for kind, entries in listed.data.items() if kind.startswith("py:") for name in entries}
-    public = {name for name, _ in public_objects() if not name.startswith(("fopng.cli", "fopng.kernels", "fopng.__main__"))}
+    public = {
+        name for name, _ in public_objects() if not name.startswith(("fopng.cli", "fopng.kernels", "fopng.__main__"))
+    }
     assert public - known == set()
     assert {f"{getattr(fopng, name).__module__}.{name}" for name in fopng.__all__} <= known
 

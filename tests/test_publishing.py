@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.publishing import digest, pages
+from fopng.publishing import digest, method_results, pages
 from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
@@ -39,6 +39,16 @@ def test_every_part_is_there():
 
 def test_the_same_results_give_the_same_text_in_any_order():
     assert digest(runs()) == digest(runs()[::-1])
+
+
+def test_what_one_method_reached():
+    table = method_results(runs(), "sgd").splitlines()
+    assert len(table) == 4  # a heading, a line, and the two protocols
+    assert table[2].startswith("| split-mnist, matched protocol, the paper's settings, 5 epochs, 3 seeds | sgd | 70.00 ± 0.05 (")
+    assert "| fopng: 90.00 ± 0.05 (" in table[2]
+    assert "sgd: 60.00" in table[3]
+    assert method_results(runs(), "gem") == ""
+    assert method_results([], "sgd") == ""
 
 
 def test_no_results_at_all():

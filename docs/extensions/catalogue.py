@@ -17,7 +17,9 @@ from fopng.store import load_results
 RESULTS = "results"
 """The folder of committed results, beside that of the documentation."""
 
-SECTION = re.compile(r"^## (?P<title>.*?) \(`(?P<name>[a-z-]+)`\)(?P<mark>.*)\n(?P<text>(?:(?!^## ).*\n)*)", re.MULTILINE)
+SECTION = re.compile(
+    r"^## (?P<title>.*?) \(`(?P<name>[a-z-]+)`\)(?P<mark>.*)\n(?P<text>(?:(?!^## ).*\n)*)", re.MULTILINE
+)
 """`## Title (`name`)` and what stands below it, to the next such heading."""
 
 PART = re.compile(r"\s\*(Keeps:|Settings:|Costs:|Use it)\*")
@@ -84,9 +86,9 @@ def _list_pages(app: Sphinx, name: str, source: list[str]) -> None:
         return
     found = sections(source[0])
     first = next(iter(found.values())).start()
+    entries = [(METHODS[name], section["title"]) for name, section in found.items()]
     rows = [
-        f"| [{section['title']}](catalogue/{name}.md) | `{name}` | {METHODS[name].year} | {METHODS[name].paper} | {METHODS[name].keeps} |"
-        for name, section in found.items()
+        f"| [{title}](catalogue/{e.name}.md) | `{e.name}` | {e.year} | {e.paper} | {e.keeps} |" for e, title in entries
     ]
     table = "\n".join(["| method | name | year | by | keeps of old tasks |", "| --- | --- | --- | --- | --- |", *rows])
     pages = "\n".join(f"catalogue/{name}" for name in found)

@@ -13,8 +13,8 @@ from fopng.cli import app as command_line
 
 INTRODUCTION = """# The command line
 
-Every command, with what `fopng COMMAND --help` says. What they do together stands in [runs](runs.md), [experiments](experiments.md),
-[data](data.md) and [report](report.md).
+Every command, with what `fopng COMMAND --help` says. What they do together stands in [runs](runs.md),
+[experiments](experiments.md), [data](data.md) and [report](report.md).
 """
 
 
@@ -58,7 +58,9 @@ def _names(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{parameter.metavar or parameter.name.upper()}`"
     kind = "" if parameter.is_flag else f" {parameter.metavar or _kind(parameter)}"
-    return ", ".join(f"`{name}{kind if name == parameter.opts[0] else ''}`" for name in parameter.opts).replace("|", "\\|")
+    return ", ".join(f"`{name}{kind if name == parameter.opts[0] else ''}`" for name in parameter.opts).replace(
+        "|", "\\|"
+    )
 
 
 def _kind(parameter: Any) -> str:

@@ -92,7 +92,9 @@ def _part(names: list[str]) -> str:
         if elsewhere:
             short = [found.rpartition(".")[2] for found in elsewhere]
             blocks[-1] += f"\n   :exclude-members: {', '.join(short)}"
-            blocks.append("On the page of :doc:`fopng`: " + ", ".join(f":py:obj:`{found}`" for found in elsewhere) + ".")
+            blocks.append(
+                "On the page of :doc:`fopng`: " + ", ".join(f":py:obj:`{found}`" for found in elsewhere) + "."
+            )
     return "\n\n".join(blocks)
 
 
