@@ -16,10 +16,11 @@ from rich.console import Console
 from scipy import stats
 
 from fopng import report
-from fopng.bundle import load_results, write_bundles
+from fopng.export import write_bundles
 from fopng.findings import Evidence, Finding, Verdict
 from fopng.methods import catalog
 from fopng.scores import Estimate
+from fopng.store import load_results
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test
 

@@ -109,7 +109,7 @@ def test_mistakes(changes, message):
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ({"sdg": {"lr": 1}}, "Did you mean 'sgd'"),
+        ({"fopgn": {"lr": 1}}, "Did you mean 'fopng'"),
         ({"sgd": {"dampening": 1}}, "Expected a setting of sgd"),
         ({"sgd": {"lr": ["fast"]}}, "Expected a number for lr"),
         ({"sgd": {"rate": {"low": 0.1, "high": 1.0}}}, "Expected a setting of sgd"),
