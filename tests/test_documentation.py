@@ -136,11 +136,11 @@ def check(command):
 def check_ours(words):
     command, words = typer.main.get_command(app), [word.split("|")[0] for word in words]
     while words and (members := getattr(command, "commands", None)) is not None:
-        if words[0].isupper() or words == ["--help"]:
+        if words[0].isupper() or words[0] == "--help":
             return
         command, words = members[words[0]], words[1:]
-    if words == [] or "..." in words:
-        return  # the name of a command in a sentence
+    if words in ([], ["--help"]) or "..." in words:
+        return  # the name of a command in a sentence, or a question about it
     context = command.make_context("fopng", words, resilient_parsing=False)
     check_names(context.params)
 
