@@ -111,6 +111,29 @@ def test_a_factored_layer_keeps_the_nearest_terms(lead, positions, weighted):
     assert found.terms["a.weight"] == positions
 
 
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_near_is_meant_in_the_lengths_that_are_given(lead):
+    """Where the lengths are a product of those of rows and columns, no rank-one matrix is nearer in them."""
+    memory, C = memory_of(gradients(6, lead)), random(*lead, 6, 2)
+    rows, columns = torch.rand(*lead, 4, 1).double() + 0.1, torch.rand(*lead, 1, 5).double() + 0.1
+    lengths = torch.ones(*lead, LAYOUT.size, dtype=torch.float64)
+    lengths[..., :20] = (rows * columns).flatten(-2)
+    found = LAYOUT.split(combine(memory, C, lengths).dense())["a.weight"]
+    weights = (rows * columns).unsqueeze(-3)
+    exact = LAYOUT.split(C.mT @ memory.dense())["a.weight"]
+    u, s, vt = np.linalg.svd((exact * weights).numpy(), full_matrices=False)
+    nearest = torch.as_tensor((u[..., :1] * s[..., None, :1]) @ vt[..., :1, :]) / weights
+    torch.testing.assert_close(found, nearest, **CLOSE)
+
+
+@pytest.mark.parametrize("part", [0.0, 1.0], ids=["all", "a row"])
+def test_what_weighs_nothing_is_kept_in_bounds(part):
+    lengths = torch.zeros(LAYOUT.size, dtype=torch.float64)
+    lengths[5:20] = part
+    memory, C = memory_of(gradients(6)), random(6, 2)
+    assert combine(memory, C, lengths).dense().norm() < 2e4 * (C.T @ memory.dense()).norm()
+
+
 def test_a_layer_that_is_factored_for_one_task_only_is_combined_exactly():
     memory = memory_of(gradients(4), gradients(5, written_out=True))
     C = random(9, 3)

@@ -6,10 +6,11 @@ from torch import nn
 
 import oracle
 from fopng.basis import MixedBasis, ScaledBasis
-from fopng.factors import LinearGradients
+from fopng.factors import DenseGradients, LinearGradients, SampleGradients
 from fopng.kfac import EigenCorrected, Kronecker, kronecker_times
 from fopng.kronecker import KroneckerFisher, LayerBasis, SquareSums
 from fopng.memory import GradientMemory
+from fopng.methods.fishers import Estimate, KFACKind, pack
 from fopng.moments import layer_moments
 from fopng.parameters import ParamLayout
 from fopng.persample import GradientSource
@@ -192,6 +193,33 @@ def test_gradients_stay_factored_under_a_kronecker_product(name):
             torch.testing.assert_close(found.gram(), expected @ expected.T, **EXACT)
         kept = found.select(torch.tensor([4, 1]))
         torch.testing.assert_close(kept.append(kept).slab(0, kept.size), expected[[4, 1, 4, 1]], **EXACT)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["by layer", "by parameter"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_fisher_times_what_is_stored(name, apart):
+    """However it is stored: a weight apart from its bias has no factors, and the same product."""
+    model, batch = world(name)
+    source = GradientSource(model)
+    moments = layer_moments(source, [batch], signals="observed")
+    F = oracle.layerwise_fisher(model, by_module(model, moments), moments.rest)
+    rows = oracle.sample_gradients(model, batch, 6, oracle.ground_truth_logit)
+    memory = GradientMemory(source.layout)
+    if apart:
+        pieces = {(n,): DenseGradients(rows[:, part]) for n, part in source.layout.slices.items()}
+        memory.append(SampleGradients(source.layout, pieces, 6))
+    else:
+        memory.append(*source.gradients(batch, "ground-truth"))
+    basis = KFACKind().basis(Estimate(moments.rest, pack(moments.layers)), memory)
+    x, c = torch.randn(len(F), dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    torch.testing.assert_close(basis.dense(), rows @ F, **EXACT)
+    torch.testing.assert_close(basis.rmatvec(x), rows @ F @ x, **EXACT)
+    torch.testing.assert_close(basis.matvec(c), F @ rows.T @ c, **EXACT)
+    metric, damped = kfac(model, batch)
+    expected = rows @ F @ torch.linalg.solve(damped, F @ rows.T)
+    torch.testing.assert_close(metric.inverse_gram(basis), expected, **EXACT)
+    weights = torch.rand(len(F), dtype=torch.float64)
+    torch.testing.assert_close(basis.gram(weights), (rows @ F * weights) @ F @ rows.T, **EXACT)
 
 
 @pytest.mark.parametrize("build", METRICS)

@@ -48,7 +48,7 @@ def leading_directions(gram: Tensor, rank: int, energy: float | Tensor) -> Tenso
     return chosen
 
 
-def combine(memory: GradientMemory, combinations: Tensor) -> GradientMemory:
+def combine(memory: GradientMemory, combinations: Tensor, lengths: Tensor | None = None) -> GradientMemory:
     """A memory of the combinations `G C`, weights included, that takes no more room a direction than a stored gradient.
 
     The gradient of a sample through a `Linear` layer is a sum of t rank-one terms, and so is its combination kept: the t terms
@@ -57,14 +57,21 @@ def combine(memory: GradientMemory, combinations: Tensor) -> GradientMemory:
     Args:
         memory: `G`.
         combinations: `C [..., m, k]`.
+        lengths: what a unit of each parameter weighs, `[..., p]`, where near is not meant in the Euclidean sense; of a matrix, its
+            rows and columns on average.
     """
     layout, terms = memory.layout, memory.terms
+    weighed = {} if lengths is None else layout.split(lengths)
     reached = {name for names in memory.layers for name in names}
     blocks: dict[str, list[Tensor | tuple[Tensor, Tensor]]] = {}
     for flat in _combined(memory, combinations):
         for name, value in layout.split(flat).items():
             if name in reached:
-                part = _nearest(value, terms[name]) if terms[name] else value.reshape(*flat.shape[:-1], -1)
+                part = (
+                    _nearest(value, terms[name], weighed.get(name))
+                    if terms[name]
+                    else value.reshape(*flat.shape[:-1], -1)
+                )
                 blocks.setdefault(name, []).append(part)
     made = GradientMemory(layout, capacity=memory.capacity)
     layers: dict[tuple[str, ...], LayerGradients] = {(name,): _joined(parts) for name, parts in blocks.items()}
@@ -81,8 +88,30 @@ def _combined(memory: GradientMemory, combinations: Tensor) -> Iterator[Tensor]:
         yield memory.matvec(part)
 
 
-def _nearest(matrices: Tensor, terms: int) -> tuple[Tensor, Tensor]:
-    """The t rank-one terms nearest to each matrix `[..., o, i]`: `d [..., t, o]` and `a [..., t, i]` with `d^T a` that sum."""
+def _margins(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights of rows `[..., o, 1]` and of columns `[..., 1, i]` whose products are near to those of each entry."""
+    squares = lengths.double().square()
+    rows, columns = squares.mean(-1, keepdim=True).sqrt(), squares.mean(-2, keepdim=True).sqrt()
+    return _above_zero(rows), _above_zero(columns)
+
+
+def _above_zero(weights: Tensor) -> Tensor:
+    """What weighs next to nothing weighs a little, so that it can be divided by."""
+    largest = weights.flatten(-2).amax(-1)[..., None, None]
+    return torch.where(largest > 0, weights.maximum(1e-4 * largest), 1.0)
+
+
+def _nearest(matrices: Tensor, terms: int, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The t rank-one terms nearest to each matrix `[..., o, i]`: `d [..., t, o]` and `a [..., t, i]` with the sum `d^T a`."""
+    if lengths is None:
+        return _leading_terms(matrices, terms)
+    rows, columns = _margins(lengths)
+    d, a = _leading_terms(matrices * rows * columns, terms)
+    return (d / rows.mT).to(matrices.dtype), (a / columns).to(matrices.dtype)
+
+
+def _leading_terms(matrices: Tensor, terms: int) -> tuple[Tensor, Tensor]:
+    """The same, near in the Euclidean sense."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     wide = (matrices.mT if tall else matrices).double()
     _, vectors = torch.linalg.eigh(wide @ wide.mT)

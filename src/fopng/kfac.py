@@ -85,18 +85,10 @@ class Kronecker(LayerwiseMetric):
         }
 
     def matvec(self, v: Tensor) -> Tensor:
-        return self._times(v, self._values, self._damped)
+        return kronecker_matvec(self.layout, self._damped, self._values, v)
 
     def solve(self, v: Tensor) -> Tensor:
-        return self._times(v, self._inverse, self._inverted)
-
-    def _times(self, v: Tensor, diagonal: Tensor, layers: Mapping[Names, LayerMoments]) -> Tensor:
-        out = v * diagonal
-        for names, own in layers.items():
-            part, bias = self.layout.span(names), len(names) > 1
-            M = as_matrices(v[..., part], own.signals.shape[-1], bias)
-            out[..., part] = as_vectors(own.signals @ M @ own.inputs, bias)
-        return out
+        return kronecker_matvec(self.layout, self._inverted, self._inverse, v)
 
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
         A, G = self._inverted[names].inputs.double(), self._inverted[names].signals.double()
@@ -156,6 +148,16 @@ class _Turned:
             return self._whole[..., part, :]
         h, d = self._factors
         return d[..., part].unsqueeze(-1) * h.unsqueeze(-2)
+
+
+def kronecker_matvec(layout: ParamLayout, layers: Mapping[Names, LayerMoments], diagonal: Tensor, v: Tensor) -> Tensor:
+    """`F v` with `A kron G` in some layers, and a diagonal elsewhere: `[..., p] -> [..., p]`."""
+    out = v * diagonal
+    for names, own in layers.items():
+        part, bias = layout.span(names), len(names) > 1
+        M = as_matrices(v[..., part], own.signals.shape[-1], bias)
+        out[..., part] = as_vectors(own.signals @ M @ own.inputs, bias)
+    return out
 
 
 def kronecker_times(moments: LayerMoments, gradients: LayerGradients, *, bias: bool) -> LayerGradients:

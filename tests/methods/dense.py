@@ -295,10 +295,15 @@ class Dense:
         C = torch.zeros(B.shape[1], self.max_directions, dtype=B.dtype)
         C[:, :count] = vectors[:, order[:count]]
         made = (torch.cat(self.blocks, 1) if self.name == "FOPNG" else B) @ C
-        for p, part in zip(trainable(self.model), made.split(sizes), strict=True):
+        lengths = torch.ones_like(self.sum) if flat else (self.f_new + self.damping).rsqrt()
+        lengths = lengths * (self.f_old if self.name == "FOPNG" else 1)
+        for p, part, w in zip(trainable(self.model), made.split(sizes), lengths.split(sizes), strict=True):
             if p.dim() == 2 and sum(p.shape) <= p.numel():
-                u, s, vt = torch.linalg.svd(part.T.reshape(-1, *p.shape), full_matrices=False)
-                part.copy_((u[..., :1] * s[:, None, :1] @ vt[:, :1]).flatten(1).T)
+                squares = w.reshape(p.shape) ** 2
+                squares = squares if squares.any() else torch.ones_like(squares)
+                margins = squares.mean(1, keepdim=True).sqrt() * squares.mean(0, keepdim=True).sqrt()
+                u, s, vt = torch.linalg.svd(part.T.reshape(-1, *p.shape) * margins, full_matrices=False)
+                part.copy_(((u[..., :1] * s[:, None, :1] @ vt[:, :1]) / margins).flatten(1).T)
         self.blocks, self.weights, self.mixed = [made], [torch.ones(len(made))], self.max_directions
         N = half[:, None] * self.basis()[here]
         left = (seen - N @ torch.linalg.pinv(N, rtol=1e-7) @ seen).square().sum(0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fopng.basis import ChangedBasis
 from fopng.factors import DenseGradients, LayerGradients, SampleGradients
-from fopng.kfac import EigenCorrected, Kronecker, kronecker_times
+from fopng.kfac import EigenCorrected, Kronecker, kronecker_matvec, kronecker_times
 from fopng.kronecker import KroneckerFisher, LayerBasis, across
 from fopng.likelihood import Labels
 from fopng.lowrank import LowRankPlusDiagonal, averaged, product
@@ -117,7 +117,12 @@ class _Factored(FisherKind):
         return 8 * moment_numbers(layout)
 
     def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
-        return stored.mapped(lambda names, own: _times(fisher, stored.layout, names, own))
+        layers = unpack(fisher.matrices)
+        inside = {name for names in layers for name in names}
+        if all(names in layers or inside.isdisjoint(names) for names in stored.layers):
+            return stored.mapped(lambda names, own: _times(fisher, stored.layout, names, own))
+        # stored by parameters, not by layers: there are no factors to keep
+        return ChangedBasis(stored, lambda v: kronecker_matvec(stored.layout, layers, fisher.vector, v))
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         layers = {names: _times(fisher, gradients.layout, names, own) for names, own in gradients.layers.items()}

@@ -10,7 +10,7 @@ from fopng.compression import WhenFull, captured, combine, leading_directions, l
 from fopng.likelihood import Score
 from fopng.memory import Basis, GradientMemory, ScaledBasis
 from fopng.methods.base import Method, TaskData, choose, holds, is_count, require
-from fopng.metric import Metric
+from fopng.metric import Diagonal, Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import Form, Projector
 
@@ -127,7 +127,7 @@ class ProjectedMethod(Method):
         old, metric, before = self.stored, self.projection_metric(), self.basis()
         gram = metric.inverse_gram(before)
         mix = leading_directions(gram, rank, self.kept_energy)
-        self.memory = combine(old, self.stored_combinations(mix))
+        self.memory = combine(old, self.stored_combinations(mix), _lengths(before, metric))
         kept = captured(before, self.basis(), metric)
         lost = lost_share(gram.diagonal(dim1=-2, dim2=-1), kept, old)
         self.memory.error = lost.to(self.memory.like.dtype)
@@ -140,3 +140,11 @@ class ProjectedMethod(Method):
     def store(self, task: TaskData, *, weight: Tensor | None) -> None:
         """Add the task's gradients to the memory."""
         self.stored.append(*task.gradients(self.gradients_per_task, self.score), weight=weight)
+
+
+def _lengths(basis: Basis, metric: Metric) -> Tensor | None:
+    """What a unit of each stored parameter is long in the metric of the projection, `[..., p]`; None where that is not told."""
+    if not isinstance(metric, Diagonal):
+        return None
+    lengths = metric.inverse.sqrt()
+    return lengths * basis.scale if isinstance(basis, ScaledBasis) else lengths
