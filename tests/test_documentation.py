@@ -17,6 +17,7 @@ from fopng.benchmarks import find_benchmark
 from fopng.cli import app
 from fopng.cli.errors import exit_code
 from fopng.methods.catalog import METHODS
+from test_architecture import OPTIONAL, public_objects
 
 ROOT = Path(__file__).parents[1]
 MADE = ("api", "catalogue", "_build", "commands.md")
@@ -52,14 +53,23 @@ def test_examples_run(page, shared_cache, tmp_path, monkeypatch):
     names = {"__name__": "__main__"}
     for block in FENCE.finditer(page.read_text()):
         if block["kind"] == "python":
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(block["text"], str(page), "exec"), names)
+            run_python(block["text"], page, names)
         elif block["kind"] == "toml":
             tomllib.loads(block["text"])
             if title := re.match(r"# (\S+\.toml)\n", block["text"]):
                 Path(title[1]).write_text(block["text"])
         elif block["kind"] == "console":
             run_console(block["text"], monkeypatch)
+
+
+def run_python(text, page, names):
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(text, str(page), "exec"), names)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] not in OPTIONAL:
+            raise
+        pytest.skip(f"{missing.name} is not installed")
 
 
 def run_console(text, monkeypatch):
@@ -206,8 +216,6 @@ def site(tmp_path_factory):
 def test_the_reference_is_complete(site):
     """Every public class and function of every part that the reference holds; commands and kernels are left out."""
     from sphinx.util.inventory import InventoryFile
-
-    from test_architecture import public_objects
 
     listed = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     known = {name for kind, entries in listed.data.items() if kind.startswith("py:") for name in entries}

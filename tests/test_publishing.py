@@ -44,7 +44,9 @@ def test_the_same_results_give_the_same_text_in_any_order():
 def test_what_one_method_reached():
     table = method_results(runs(), "sgd").splitlines()
     assert len(table) == 4  # a heading, a line, and the two protocols
-    assert table[2].startswith("| split-mnist, matched protocol, the paper's settings, 5 epochs, 3 seeds | sgd | 70.00 ± 0.05 (")
+    assert table[2].startswith(
+        "| split-mnist, matched protocol, the paper's settings, 5 epochs, 3 seeds | sgd | 70.00 ± 0.05 ("
+    )
     assert "| fopng: 90.00 ± 0.05 (" in table[2]
     assert "sgd: 60.00" in table[3]
     assert method_results(runs(), "gem") == ""
