@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ INDENTED = re.compile(r"(?:^    \S.*\n)+", re.MULTILINE)
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 
+FRAMEWORKS = {*OPTIONAL, "peft", "transformers"}
+"""Libraries that an example may want: where they are not there it is skipped, where they are they may warn."""
+
+
 def name_of(page):
     return str(page.relative_to(ROOT))
 
@@ -47,11 +52,16 @@ def each_page(*kinds):
 
 @pytest.mark.parametrize("page", each_page("python", "console", "toml"), ids=name_of)
 def test_examples_run(page, shared_cache, tmp_path, monkeypatch):
-    """From the top to the bottom of a page, in an empty folder: Python, files, and commands with what they print."""
+    """From the top to the bottom of a page, in an empty folder: Python, files, and commands with what they print.
+
+    A comment `<!--python ... -->` prepares what an example takes for granted.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     names = {"__name__": "__main__"}
-    for block in FENCE.finditer(page.read_text()):
+    for block in FENCE.finditer(
+        re.sub(r"<!--python\n(.*?)-->", r"```python\n\1```", page.read_text(), flags=re.DOTALL)
+    ):
         if block["kind"] == "python":
             run_python(block["text"], page, names)
         elif block["kind"] == "toml":
@@ -64,10 +74,12 @@ def test_examples_run(page, shared_cache, tmp_path, monkeypatch):
 
 def run_python(text, page, names):
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            if FRAMEWORKS & set(re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)):
+                warnings.simplefilter("ignore")
             exec(compile(text, str(page), "exec"), names)
     except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] not in OPTIONAL:
+        if missing.name is None or missing.name.split(".")[0] not in FRAMEWORKS:
             raise
         pytest.skip(f"{missing.name} is not installed")
 
