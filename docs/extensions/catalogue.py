@@ -52,7 +52,9 @@ def write_pages(docs: Path) -> None:
 
 def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResult]) -> str:
     text = section["text"].strip().replace("](", "](../").replace("](../http", "](http")
-    text = PART.sub(r"\n\n**\1**", text)
+    text = PART.sub(r"\n\n**\1**", text).replace(
+        "**Costs:**", "**Costs** (in steps of plain SGD, [measured](../performance.md)):"
+    )
     measured = method_results(results, entry.name)
     optimizer = entry.optimizer
     blocks = [

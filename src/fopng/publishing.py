@@ -43,16 +43,21 @@ def digest(results: Iterable[RunResult]) -> str:
 
 
 def method_results(results: Iterable[RunResult], method: str) -> str:
-    """A table of what a method reached, a row a comparison that it stands in, beside the best of each; empty without any."""
+    """A table of what a method reached, a row a comparison, beside the best of those that keep as little; empty without any."""
     rows = []
     for comparison in sort_out(results).comparisons:
-        lines = _by_label(comparison.results)
+        rivals = [result for result in comparison.results if _keeps_data(result.config.method) == _keeps_data(method)]
+        lines = _by_label(rivals)
         own = {label: runs for label, runs in lines.items() if runs[0].config.method == method}
-        best, leading = max(lines.items(), key=lambda line: _mean_of(line[1]))
+        best, leading = max(lines.items(), key=lambda line: _mean_of(line[1]), default=("", []))
         where = _text(f"{comparison.results[0].config.benchmark}, {_condition(comparison)}")
         rows += [[where, _text(label), _cell(runs), f"{_text(best)}: {_cell(leading)}"] for label, runs in own.items()]
     columns = ["benchmark", "line", "accuracy, % (forgetting)", "highest mean"]
     return _table(columns, rows) if rows else ""
+
+
+def _keeps_data(method: str) -> bool:
+    return method in METHODS and METHODS[method].keeps_data
 
 
 def _mean_of(runs: Sequence[RunResult]) -> float:
