@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit demo package results bench format clean
+.PHONY: help setup test check unit demo docs package results bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ package: $(STAMP) ## build wheel and sdist into dist/, install the wheel in an e
 	cd .package && bin/fopng demo
 	@rm -rf .package
 
+docs: $(STAMP) ## build the site into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 results: $(STAMP) ## make docs/results.md and docs/results/report.html from the files under results/
 	$(BIN)/fopng publish results
 
@@ -65,4 +69,4 @@ format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff format .
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/api docs/catalogue docs/commands.md .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,12 @@
 """The digest of published results, and the pages in docs made again from the files under results/."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.publishing import digest, pages
+from fopng.publishing import digest, method_results, pages
 from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
@@ -39,6 +40,20 @@ def test_every_part_is_there():
 
 def test_the_same_results_give_the_same_text_in_any_order():
     assert digest(runs()) == digest(runs()[::-1])
+
+
+def test_what_one_method_reached():
+    best = [paper_run("split-mnist", "sgd", seed, 0.99) for seed in range(3)]
+    joint = [replace(run, config=replace(run.config, method="joint")) for run in best]  # keeps everything: no rival
+    table = method_results([*runs(), *joint], "sgd").splitlines()
+    assert len(table) == 4  # a heading, a line, and the two protocols
+    assert table[2].startswith(
+        "| split-mnist, matched protocol, the paper's settings, 5 epochs, 3 seeds | sgd | 70.00 ± 0.05 ("
+    )
+    assert "| fopng: 90.00 ± 0.05 (" in table[2]
+    assert "sgd: 60.00" in table[3]
+    assert method_results(runs(), "gem") == ""
+    assert method_results([], "sgd") == ""
 
 
 def test_no_results_at_all():

@@ -42,6 +42,29 @@ def digest(results: Iterable[RunResult]) -> str:
     return "\n\n".join([*blocks, *_ablations(experiments.ablations), COMMANDS]) + "\n"
 
 
+def method_results(results: Iterable[RunResult], method: str) -> str:
+    """A table of what a method reached, a row a comparison, beside the best of those that keep as little; empty without any."""
+    rows = []
+    for comparison in sort_out(results).comparisons:
+        rivals = [result for result in comparison.results if _keeps_data(result.config.method) == _keeps_data(method)]
+        lines = _by_label(rivals)
+        own = {label: runs for label, runs in lines.items() if runs[0].config.method == method}
+        best, leading = max(lines.items(), key=lambda line: _mean_of(line[1]), default=("", []))
+        where = _text(f"{comparison.results[0].config.benchmark}, {_condition(comparison)}")
+        rows += [[where, _text(label), _cell(runs), f"{_text(best)}: {_cell(leading)}"] for label, runs in own.items()]
+    columns = ["benchmark", "line", "accuracy, % (forgetting)", "highest mean"]
+    return _table(columns, rows) if rows else ""
+
+
+def _keeps_data(method: str) -> bool:
+    return method in METHODS and METHODS[method].keeps_data
+
+
+def _mean_of(runs: Sequence[RunResult]) -> float:
+    mean = Estimate.of(list(final_by_seed(runs).values())).mean
+    return mean if mean == mean else -1.0
+
+
 def _claims(findings: Sequence[Finding]) -> list[str]:
     conditions = sorted({finding.condition for finding in findings} - {NO_RUNS})
     by_claim: dict[str, dict[str, Finding]] = {}
