@@ -185,7 +185,7 @@ class Dispatcher:
             engine=self._shop.engine,
             device=cast(Literal["cpu", "cuda"], self._shop.device.type),
             threads=self._threads,
-            tensorboard=self._shop.tensorboard,
+            trackers=tuple(self._shop.trackers),
             save_seconds=self._shop.save_seconds,
         )
         self._cluster.submit(errand, self._estimator.needs(pending.configs))
