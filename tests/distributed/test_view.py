@@ -9,8 +9,9 @@ from rich.console import Console
 
 from distributed.fake_cluster import FakeCluster
 from fopng.cli import main
-from fopng.cli.cluster import ClusterView, device_of
-from fopng.cli.options import Device
+from fopng.cli.cluster import ClusterView, device_of, do_on_cluster
+from fopng.cli.options import Device, Engine
+from fopng.cli.work import Means
 from fopng.distributed.cluster import Tally
 from fopng.distributed.cluster.errands import Needs
 
@@ -91,3 +92,8 @@ def test_without_ray(shared_cache, tmp_path, monkeypatch, capsys):
         main()
     assert caught.value.code == 1
     assert "pip install 'fopng[ray]'" in capsys.readouterr().err
+
+
+def test_only_curves_that_come_home(tmp_path):
+    with pytest.raises(ValueError, match="Expected --track tensorboard with --engine ray, got mlflow"):
+        do_on_cluster([], Means(out=tmp_path, engine=Engine.RAY, trackers=("tensorboard", "mlflow")), None, print, None)

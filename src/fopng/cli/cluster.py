@@ -34,7 +34,10 @@ def do_on_cluster(
     """The results of these runs, done by workers that Ray finds; runs that fail do not stop the others."""
     from fopng.cli.work import raise_for, workshop
     from fopng.distributed.cluster import Dispatcher, connect
+    from fopng.distributed.cluster.errands import BROUGHT_HOME
 
+    if elsewhere := [name for name in means.trackers if name not in BROUGHT_HOME]:
+        raise ValueError(f"Expected --track {', '.join(BROUGHT_HOME)} with --engine ray, got {', '.join(elsewhere)}.")
     shop = workshop(dataclasses.replace(means, device=Device.CPU), tell, signals)
     missing = configs if means.again else shop.unfinished(configs)
     if not missing:

@@ -10,6 +10,9 @@ from fopng.config import RunConfig
 from fopng.distributed.cluster.parcels import Parcel
 from fopng.waves import EngineName
 
+BROUGHT_HOME = ("tensorboard",)
+"""Trackers whose files only ever grow, so that what is added to them can be sent."""
+
 
 @final
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Errand:
     device: Literal["cpu", "cuda"]
     threads: int
     trackers: tuple[str, ...]
+    """Those that write into a run's own folder, from where it comes home: `BROUGHT_HOME`."""
     save_seconds: float
 
 
