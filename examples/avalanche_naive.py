@@ -3,6 +3,8 @@
 python examples/avalanche_naive.py          (pip install "fopng[avalanche,demo]")
 """
 
+import warnings
+
 import torch
 from avalanche.benchmarks import tensors_benchmark
 from avalanche.training.supervised import Naive
@@ -47,6 +49,7 @@ def learn(make_optimizer):
 
 
 if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message="No loggers specified")  # the accuracies at the end are enough here
     methods = {
         "SGD": lambda model: fopng.SGD(model, lr=1e-1, predict=predict_experience),
         "OGD": lambda model: fopng.OGD(model, lr=1e-1, predict=predict_experience),

@@ -57,7 +57,7 @@ def pretrain(model):
     """Learn two questions with all weights."""
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     tokens, answers = map(torch.cat, zip(make_text(SECOND, 1500, seed=3), make_text(FOURTH, 1500, seed=4), strict=True))
-    for _ in range(8):
+    for _ in range(5):
         for rows in torch.randperm(len(tokens)).split(60):
             optimizer.zero_grad()
             F.cross_entropy(answer(model, tokens[rows]), answers[rows]).backward()

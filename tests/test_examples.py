@@ -35,7 +35,7 @@ def test_it_runs_and_says_something(path, tmp_path):
         env=os.environ | settings,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

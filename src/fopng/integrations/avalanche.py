@@ -44,9 +44,7 @@ class ContinualPlugin(SupervisedPlugin[Any]):  # type: ignore[misc]  # Avalanche
     The Fisher before each epoch, the projection in the update, what is stored after each experience. Classifiers that grow and
     heads that are added are followed; the optimizer's whole state is in Avalanche's checkpoints.
 
-    >>> plugin = ContinualPlugin()
-    >>> # optimizer = fopng.FOPNG(model, lr=1e-3, predict=predict_experience)
-    >>> # Naive(model=model, optimizer=optimizer, plugins=[plugin], ...).train(experience)
+    The optimizer must be made with `predict=predict_experience`, or a `predict` of one's own for batches (x, y, task labels).
     """
 
     def before_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:

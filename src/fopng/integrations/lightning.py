@@ -21,9 +21,6 @@ class ContinualTasks(pl.Callback):
     Give each task a data module and a Trainer of its own, and all Trainers this one callback. `configure_optimizers` may
     return the same optimizer every time or make a new one: what the last one knew is handed on. Checkpoints are Lightning's,
     with the whole state of the optimizer in them: `fit(..., ckpt_path=...)` goes on within a task, and `restore` between two.
-
-    >>> tasks = ContinualTasks()
-    >>> # for data in data_modules: pl.Trainer(max_epochs=5, callbacks=[tasks]).fit(module, data)
     """
 
     def __init__(self) -> None:
