@@ -37,6 +37,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = True
+autodoc_use_type_comments = False  # there are none, and looking for them takes time
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
