@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit demo docs results bench format clean
+.PHONY: help setup test check unit demo docs package results bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev --group integrations
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps avalanche-lib
 	@touch $@
 
 test: check unit ## set up, then run every check and the whole test suite
@@ -35,6 +36,14 @@ unit: $(STAMP) ## the tests and doctests
 demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, and demo/report.html
 	$(BIN)/fopng demo
 
+package: $(STAMP) ## build wheel and sdist into dist/, install the wheel in an empty environment and run its demo there
+	rm -rf dist .package
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv .package
+	.package/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(echo dist/*.whl)[demo]"
+	cd .package && bin/fopng demo
+	@rm -rf .package
+
 docs: $(STAMP) ## build the site into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -44,12 +53,16 @@ results: $(STAMP) ## make docs/results.md and docs/results/report.html from the 
 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/core.py
+	$(BIN)/python bench/imports.py
 	$(BIN)/python bench/step.py
 	$(BIN)/python bench/fishers.py
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/replicas.py cpu
+	$(BIN)/python bench/scale.py ranks
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/scale.py ray --waves 2
+	$(BIN)/python bench/scale.py dispatch
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .

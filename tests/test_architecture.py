@@ -15,11 +15,22 @@ import fopng
 ROOT = Path(fopng.__file__).parent
 
 LAYERS = {
-    "words": ["types", "parameters", "draws", "atomic", "locks", "state", "randomness", "kernels"],
-    "gradients": ["factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
+    "words": ["types", "parameters", "peers", "draws", "atomic", "locks", "state", "randomness", "kernels"],
+    "gradients": ["dealing", "factors", "likelihood", "rules", "taps", "asking", "pulling", "proof", "persample"],
     "operators": [
-        *["basis", "segments", "memory", "metric", "compression", "fisher", "moments", "kronecker", "kfac"],
-        *["subspace", "lowrank", "projection", "sampling", "samples", "cone"],
+        *[
+            "basis",
+            "segments",
+            "stored",
+            "spread",
+            "memory",
+            "spread_memory",
+            "metric",
+            "compression",
+            "fisher",
+            "moments",
+        ],
+        *["kronecker", "kfac", "subspace", "lowrank", "projection", "growth", "sampling", "samples", "cone"],
     ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],

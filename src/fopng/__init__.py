@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NaturalOGD,
         OnlineEWC,
     )
+    from fopng.peers import NotShared
     from fopng.projection import IllConditioned
     from fopng.types import PredictTask
 
@@ -65,6 +66,7 @@ __all__ = [
     "LwF",
     "MemoryFull",
     "NaturalOGD",
+    "NotShared",
     "OnlineEWC",
     "PredictTask",
 ]
@@ -73,6 +75,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.likelihood"),
     "IllConditioned": "fopng.projection",
     "MemoryFull": "fopng.memory",
+    "NotShared": "fopng.peers",
     "PredictTask": "fopng.types",
 }
 

@@ -1,5 +1,6 @@
 """Directions that a projection removes, `B [p, m]`, as operators."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, final
@@ -138,3 +139,17 @@ class MixedBasis(_Around):
     def dense(self) -> Tensor:
         rows = self.inner.dense()
         return self.mix.mT.to(rows.dtype) @ rows
+
+
+def outer_square(slab: Tensor) -> Tensor:
+    """`S S^T`, of which only the lower half is worked out: `[..., m, q] -> [..., m, m]`."""
+    m = slab.shape[-2]
+    if m < 128:
+        return slab @ slab.mT
+    out = slab.new_empty(*slab.shape[:-1], m)
+    edges = [m * k // 4 for k in range(5)]
+    for top, bottom in itertools.pairwise(edges):
+        block = slab[..., top:bottom, :] @ slab[..., :bottom, :].mT
+        out[..., top:bottom, :bottom] = block
+        out[..., :top, top:bottom] = block[..., :top].mT
+    return out

@@ -57,6 +57,10 @@ class Checkpoint:
         self.folder = folder
         self._newest: tuple[str, int] | None = None
 
+    def exists(self) -> bool:
+        """Whether something was saved, whole or not."""
+        return any((self.folder / f"{slot}.json").exists() for slot in SLOTS)
+
     def save(self, state: State) -> None:
         """Write the state over the older of the two pairs, never over the newest whole one.
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fopng.basis import Basis
 from fopng.factors import DenseGradients, LayerGradients, LinearGradients, SampleGradients
-from fopng.memory import SLAB_BYTES, GradientMemory
+from fopng.memory import SLAB_BYTES
 from fopng.metric import Metric
+from fopng.stored import StoredGradients
 
 _ROUNDING = 1e-12
 """Directions shorter than this share of the longest are none, squared lengths compared."""
@@ -48,7 +49,7 @@ def leading_directions(gram: Tensor, rank: int, energy: float | Tensor) -> Tenso
     return chosen
 
 
-def combine(memory: GradientMemory, combinations: Tensor, lengths: Tensor | None = None) -> GradientMemory:
+def combine(memory: StoredGradients, combinations: Tensor, lengths: Tensor | None = None) -> StoredGradients:
     """A memory of the combinations `G C`, weights included, that takes no more room a direction than a stored gradient.
 
     The gradient of a sample through a `Linear` layer is a sum of t rank-one terms, and so is its combination kept: the t terms
@@ -73,19 +74,22 @@ def combine(memory: GradientMemory, combinations: Tensor, lengths: Tensor | None
                     else value.reshape(*flat.shape[:-1], -1)
                 )
                 blocks.setdefault(name, []).append(part)
-    made = GradientMemory(layout, capacity=memory.capacity)
+    made = memory.empty(layout)
     layers: dict[tuple[str, ...], LayerGradients] = {(name,): _joined(parts) for name, parts in blocks.items()}
-    made.append(SampleGradients(layout, layers, combinations.shape[-1]))
+    rows = memory.turns(combinations.shape[-1])
+    made.append(SampleGradients(layout, layers, len(rows), rows))
     return made
 
 
-def _combined(memory: GradientMemory, combinations: Tensor) -> Iterator[Tensor]:
-    """The columns of `G C` written out, `[some, ..., p]`, a few at a time."""
+def _combined(memory: StoredGradients, combinations: Tensor) -> Iterator[Tensor]:
+    """The columns of `G C` that are to be this process's written out, `[some, ..., p]`, a few at a time."""
     columns = combinations.movedim(-1, 0).to(memory.like.dtype)
     replicas = columns.shape[1:-1].numel()
     some = max(1, SLAB_BYTES // (columns.element_size() * memory.size * replicas))
-    for part in columns.split(some):
-        yield memory.matvec(part)
+    own = memory.turns(len(columns))
+    for number, part in enumerate(columns.split(some)):
+        here = [k - number * some for k in own if 0 <= k - number * some < len(part)]
+        yield memory.matvec(part)[here]
 
 
 def _margins(lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +152,7 @@ def captured(old: Basis, new: Basis, metric: Metric) -> Tensor:
     return inside.sum((-2, -1))
 
 
-def lost_share(lengths: Tensor, kept: Tensor, memory: GradientMemory) -> Tensor:
+def lost_share(lengths: Tensor, kept: Tensor, memory: StoredGradients) -> Tensor:
     """The share of the squared length of all directions ever stored that a memory no longer holds: `[...]`.
 
     Args:

@@ -4,8 +4,8 @@ Axes: `...` replicas, `m` stored gradient, `t` position, `o` output, `i` input, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -285,11 +285,13 @@ class SampleGradients:
         layout: the flat order.
         layers: gradients by the names of the (neighbouring) parameters that they belong to.
         count: n.
+        rows: which of the samples of all processes these are, where several share them.
     """
 
     layout: ParamLayout
     layers: Mapping[tuple[str, ...], LayerGradients]
     count: int
+    rows: Sequence[int] = ()
 
     def dense(self) -> Tensor:
         """Write every gradient out: `[..., n, p]`."""
@@ -309,7 +311,7 @@ class SampleGradients:
                 for key, t in held.items()
             }
             layers[names] = layer_gradients(zeroed, size=layer.size)
-        return SampleGradients(self.layout, layers, self.count)
+        return replace(self, layers=layers)
 
     def add_squares(self, total: Tensor) -> None:
         """Add the sum of the squared gradients to `total [..., p]`."""

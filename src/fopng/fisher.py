@@ -1,12 +1,15 @@
 """Estimating the Fisher information of a model on data, and drawing the samples whose gradients are stored."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from dataclasses import replace
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
 
-from fopng.likelihood import Labels, Score
+from fopng.dealing import Deal, dealt_out
+from fopng.likelihood import Labels, Score, draws_labels
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource, SampleGradients
 from fopng.types import Batch, NotFinite, regroup, sample_count, take
 
@@ -25,6 +28,7 @@ def diagonal_fisher(
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    peers: Peers = ALONE,
 ) -> Tensor:
     """The diagonal of the Fisher, eq. 7: the mean over samples of the squared gradient of `log p(y|x)`, `[..., p]`.
 
@@ -36,20 +40,20 @@ def diagonal_fisher(
         generator: draws the samples, and labels that are "sampled".
         parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
         memory_limit: bytes to hold at a time.
+        peers: the processes that have a shard of the data each.
 
     >>> source = GradientSource(torch.nn.Linear(3, 2))
     >>> diagonal_fisher(source, [(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))]).shape
     torch.Size([8])
     """
-    total: Tensor | None = None
-    count = 0
+    deal = Deal(generator, peers, labels=draws_labels(labels))
+    total, count = flat_zeros(source, parameters), 0
     axis = 0 if parameters is None else parameters.dim() - 1
-    for chunk in chunks(source, batches, samples, generator, parameters, memory_limit):
-        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=generator):
-            total = flat_zeros(source, parameters) if total is None else total
+    for chunk in chunks(source, batches, samples, deal, parameters, memory_limit):
+        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=deal):
             gradients.add_squares(total)
         count += sample_count(chunk, axis)
-    return _mean(source, total, count)
+    return _mean(source, total, count, peers)
 
 
 def output_sensitivity(
@@ -59,6 +63,7 @@ def output_sensitivity(
     samples: int | None = None,
     generator: torch.Generator | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    peers: Peers = ALONE,
 ) -> Tensor:
     """How much each parameter moves the answers: the mean over samples of `|d |outputs|^2 / d theta|`, `[p]`; no labels needed.
 
@@ -68,15 +73,14 @@ def output_sensitivity(
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples.
         memory_limit: bytes to hold at a time.
+        peers: the processes that have a shard of the data each.
     """
-    total: Tensor | None = None
-    count = 0
-    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
+    total, count = flat_zeros(source, None), 0
+    for chunk in chunks(source, batches, samples, Deal(generator, peers, labels=False), None, memory_limit):
         for gradients in source.gradients(chunk, "squared-norm"):
-            total = flat_zeros(source, None) if total is None else total
             gradients.add_absolute(total)
         count += sample_count(chunk)
-    return _mean(source, total, count)
+    return _mean(source, total, count, peers)
 
 
 def full_fisher(
@@ -88,19 +92,20 @@ def full_fisher(
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    peers: Peers = ALONE,
 ) -> Tensor:
     """The whole Fisher, eq. 1 and 8: the mean of `g g^T`, `[..., p, p]`. For small models; arguments as `diagonal_fisher`."""
     lead = torch.Size() if parameters is None else parameters.shape[:-1]
-    check_full_size(source.layout.size, lead, memory_limit)
-    total: Tensor | None = None
-    count = 0
-    for chunk in chunks(source, batches, samples, generator, parameters, memory_limit):
-        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=generator):
+    p = source.layout.size
+    check_full_size(p, lead, memory_limit)
+    deal = Deal(generator, peers, labels=draws_labels(labels))
+    total, count = flat_zeros(source, parameters).new_zeros(*lead, p, p), 0
+    for chunk in chunks(source, batches, samples, deal, parameters, memory_limit):
+        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=deal):
             rows = gradients.dense()
-            outer = rows.mT @ rows
-            total = outer if total is None else total + outer
+            total += rows.mT @ rows
         count += sample_count(chunk, len(lead))
-    return _mean(source, total, count)
+    return _mean(source, total, count, peers)
 
 
 def check_full_size(p: int, lead: torch.Size, memory_limit: int) -> None:
@@ -112,8 +117,9 @@ def check_full_size(p: int, lead: torch.Size, memory_limit: int) -> None:
         )
 
 
-def _mean(source: GradientSource, total: Tensor | None, count: int) -> Tensor:
-    if total is None:
+def _mean(source: GradientSource, total: Tensor, count: int, peers: Peers) -> Tensor:
+    total, count = peers.sum(total), peers.total(count)
+    if not count:
         raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
     broken = source.layout.name_nonfinite(total)
     if broken:
@@ -129,6 +135,8 @@ def stored_gradients(
     score: Score = "ground-truth",
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
+    peers: Peers = ALONE,
+    turn: int = 0,
 ) -> list[SampleGradients]:
     """Gradients of a score of `count` samples drawn without replacement (all of them when there are no more).
 
@@ -139,15 +147,36 @@ def stored_gradients(
         score: of what: the true answer's logit, the mean logit or the log-likelihood.
         generator: draws the samples.
         parameters: `[*lead, p]` instead of the model's own, for replicas.
+        peers: the processes that have a shard of the data each; they share the samples out, so that each has its part.
+        turn: which of them is the first.
     """
+    deal = Deal(generator, peers, labels=False)
     blocks = [
         gradients
-        for chunk in chunks(source, batches, count, generator, parameters, MEMORY_LIMIT)
+        for chunk in chunks(source, batches, count, deal, parameters, MEMORY_LIMIT, turn=turn)
         for gradients in source.gradients(chunk, score, parameters=parameters)
     ]
+    if peers.count > 1:
+        # where there are more processes than samples: of one sample, nothing
+        blocks = blocks or [_none_of(gradients) for gradients in source.gradients(_first_sample(batches), score)]
+        ends = list(accumulate(block.count for block in blocks))
+        blocks = [
+            replace(b, rows=deal.places[end - b.count : end].tolist()) for b, end in zip(blocks, ends, strict=True)
+        ]
     if not blocks:
         raise ValueError("Expected at least one sample to store a gradient of, got none.")
     return blocks
+
+
+def _first_sample(batches: Iterable[Batch]) -> Batch:
+    return take(next(batch for batch in batches if sample_count(batch)), torch.tensor([0]))
+
+
+def _none_of(gradients: SampleGradients) -> SampleGradients:
+    """The same layers with no gradients."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    layers = {names: layer.select(nothing) for names, layer in gradients.layers.items()}
+    return SampleGradients(gradients.layout, layers, 0)
 
 
 def draw(
@@ -162,21 +191,7 @@ def draw(
         axis: the samples' axis.
     """
     check_rewindable(batches)
-    if count is None:
-        yield from batches
-        return
-    if count < 1:
-        raise ValueError(f"Expected a number of samples of at least 1, got {count}.")
-    total = sum(sample_count(batch, axis) for batch in batches)
-    device = "cpu" if generator is None else generator.device
-    order = torch.randperm(total, generator=generator, device=device)[:count].sort().values.cpu()
-    start = 0
-    for batch in batches:
-        n = sample_count(batch, axis)
-        first, last = torch.searchsorted(order, torch.tensor([start, start + n])).tolist()
-        if last > first:
-            yield take(batch, order[first:last] - start, axis)
-        start += n
+    yield from Deal(generator, ALONE, labels=False).choose(batches, count, axis)
 
 
 def check_rewindable(batches: Iterable[Batch]) -> None:
@@ -192,19 +207,33 @@ def chunks(
     source: GradientSource,
     batches: Iterable[Batch],
     samples: int | None,
-    generator: torch.Generator | None,
+    deal: Deal,
     parameters: Tensor | None,
     memory_limit: int = MEMORY_LIMIT,
+    *,
+    turn: int | None = None,
 ) -> Iterator[Batch]:
-    """The samples to use, in batches as large as the memory allows."""
+    """The samples to use of this process, in batches as large as the memory allows.
+
+    Args:
+        source: the model.
+        batches: the data of this process; walked more than once.
+        samples: how many to use, of all processes together; None for all.
+        deal: draws them.
+        parameters: of replicas.
+        memory_limit: bytes to hold at a time.
+        turn: the process that is first when the samples that are drawn are shared out evenly; None: each stays where it is.
+    """
+    check_rewindable(batches)
     axis = 0 if parameters is None else parameters.dim() - 1
-    walk = draw(batches, samples, generator, axis)
+    walk = deal.choose(batches, samples, axis)
+    walk = walk if turn is None else dealt_out(walk, deal, turn)
     first = next(walk, None)
-    if first is None:
-        return
-    bytes_a_sample = source.bytes_per_sample(first, parameters)
-    size = min(_LARGEST_CHUNK, max(1, memory_limit // bytes_a_sample))
-    yield from regroup(chain([first], walk), size, axis)
+    if first is not None:
+        bytes_a_sample = source.bytes_per_sample(first, parameters)
+        size = min(_LARGEST_CHUNK, max(1, memory_limit // bytes_a_sample))
+        yield from regroup(chain([first], walk), size, axis)
+    deal.settle()
 
 
 def flat_zeros(source: GradientSource, parameters: Tensor | None) -> Tensor:

@@ -10,11 +10,11 @@ from torch import Tensor
 from fopng.basis import Basis, MixedBasis
 from fopng.factors import DenseGradients, LayerGradients, LinearGradients
 from fopng.kronecker import KroneckerFisher, LayerBasis, across
-from fopng.memory import GradientMemory
 from fopng.metric import Metric
 from fopng.moments import LayerMoments
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
+from fopng.stored import StoredGradients
 
 CHUNK = 16 * 2**20
 """How many numbers of a layer's gradients are written out at a time for a Gram matrix."""
@@ -40,7 +40,7 @@ class LayerwiseMetric(Metric):
     def inverse_gram(self, basis: Basis) -> Tensor:
         if isinstance(basis, MixedBasis):
             return basis.mix.mT @ self.inverse_gram(basis.inner) @ basis.mix
-        if not isinstance(basis, GradientMemory) or not self._fits(basis):
+        if not isinstance(basis, StoredGradients) or not self._fits(basis):
             rows = basis.dense()
             solved = torch.stack([self.solve(row) for row in rows.unbind(-2)], -2)
             return rows.double() @ solved.double().mT
@@ -52,12 +52,10 @@ class LayerwiseMetric(Metric):
                     gram[..., here, there] += self.layer_gram(names, first, second)
         return gram + outside.gram(self._inverse) if outside.count else gram
 
-    def _fits(self, memory: GradientMemory) -> bool:
-        """Whether the memory is laid out like the metric, and has no weights in the layers with a matrix."""
-        return all(
-            (names in self._names and all(weight is None for _, _, weight in pieces)) or self._inside.isdisjoint(names)
-            for names, pieces in memory.blocks()
-        )
+    def _fits(self, memory: StoredGradients) -> bool:
+        """Whether the memory is laid out like the metric, and has no weights."""
+        alike = all(names in self._names or self._inside.isdisjoint(names) for names in memory.layers)
+        return alike and not memory.weighted
 
 
 @final

@@ -17,6 +17,7 @@ from fopng.factors import LayerGradients, LinearGradients
 from fopng.likelihood import Generators, Labels, Signals
 from fopng.moments import LayerMoments
 from fopng.parameters import ParamLayout
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
 from fopng.pulling import Names
 from fopng.types import Batch, sample_count
@@ -208,6 +209,7 @@ class SquareSums:
         bases: the eigenvectors, all of them, by layer.
         parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
         generator: draws noise and labels; one for all, or one for each replica.
+        peers: the processes that add up batches of their own.
     """
 
     def __init__(
@@ -218,8 +220,9 @@ class SquareSums:
         *,
         parameters: Tensor | None = None,
         generator: Generators = None,
+        peers: Peers = ALONE,
     ) -> None:
-        self._source, self._signals, self._bases = source, signals, bases
+        self._source, self._signals, self._bases, self._peers = source, signals, bases, peers
         self._parameters, self._generator = parameters, generator
         self._sums: dict[Names, Tensor] = {}
         self._count = 0
@@ -242,5 +245,6 @@ class SquareSums:
 
     def mean(self) -> dict[Names, Tensor]:
         """The mean squares; zero for a layer that was not reached."""
-        found = {names: total / self._count for names, total in self._sums.items()}
+        sums, count = self._peers.sum_named(self._sums), self._peers.total(self._count)
+        found = {names: total / count for names, total in sums.items()}
         return {names: found.get(names, torch.zeros_like(own.values)) for names, own in self._bases.items()}

@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
+from fopng.dealing import Deal
+
 Labels: TypeAlias = Literal["observed", "sampled", "expected"]
 """Which labels a Fisher uses: the data's, one drawn from the model, or all of them, weighted exactly."""
 
@@ -25,8 +27,8 @@ Norm: TypeAlias = Literal["squared-norm"]
 Signals: TypeAlias = Literal["normal", "observed", "sampled", "expected"]
 """What is sent back from the outputs for second moments: noise of variance one, or the score of labels as for a Fisher."""
 
-Generators: TypeAlias = torch.Generator | Sequence[torch.Generator] | None
-"""What draws: torch's own generator, another one, or one for each replica."""
+Generators: TypeAlias = torch.Generator | Sequence[torch.Generator] | Deal | None
+"""What draws: torch's own generator, another one, one for each replica, or a look at a task's samples."""
 
 
 class Likelihood(ABC):
@@ -198,9 +200,7 @@ class Gaussian(Likelihood):
         return (answers - outputs) / (self.scale * temperature) ** 2
 
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        near = _near(outputs, generator)
-        noise = torch.randn(outputs.shape, dtype=outputs.dtype, device=near.device, generator=generator)
-        return outputs + self.scale * noise.to(outputs.device)
+        return outputs + self.scale * _noise(outputs, generator)
 
     def expected(self, outputs: Tensor, axes: int) -> Iterator[Tensor]:
         return _one_by_one(torch.full_like(outputs, 1 / self.scale), axes)
@@ -249,10 +249,17 @@ def signals(
         yield likelihood.observed(outputs, targets)
 
 
+def draws_labels(kind: Labels | Signals) -> bool:
+    """Whether something is drawn for each sample."""
+    return kind in ("sampled", "normal")
+
+
 def _drawn(draw: Callable[[Tensor, torch.Generator | None], Tensor], outputs: Tensor, generator: Generators) -> Tensor:
     """Draw for all outputs at once, or for each replica with a generator of its own."""
     if generator is None or isinstance(generator, torch.Generator):
         return draw(outputs, generator)
+    if isinstance(generator, Deal):
+        return generator.draw(draw, outputs)
     near = _near(outputs, generator[0])
     drawn = [draw(own, each) for own, each in zip(near, generator, strict=True)]
     return torch.stack(drawn).to(outputs.device)

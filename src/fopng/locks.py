@@ -22,6 +22,15 @@ class HeldError(RuntimeError):
     """Somebody else is doing this work."""
 
 
+def allow_many() -> None:
+    """Let this process hold as many locks at a time as the system lets it: each is an open file."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def hold(path: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock file `path` while the context lasts; `HeldError` says who has it when somebody does."""
     return hold_exclusive_file(path) if fcntl is None else hold_file_lock(path)

@@ -6,12 +6,15 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.dealing import Deal
 from fopng.factors import SampleGradients
-from fopng.fisher import draw
-from fopng.likelihood import Generators, Labels
+from fopng.fisher import check_rewindable, flat_zeros
+from fopng.likelihood import Generators, Labels, draws_labels
 from fopng.memory import Basis
 from fopng.metric import Metric
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
+from fopng.spread import spread_gram
 from fopng.types import Batch, NotFinite, regroup_exactly, sample_count
 
 
@@ -131,9 +134,22 @@ class LowRankSums:
         self._squares = squares if self._squares is None else self._squares + squares
         self._rows = leading_rows(rows if self._rows is None else torch.cat([self._rows, rows], -2), self._rank)
 
+    def shared(self, peers: Peers) -> None:
+        """Add up what several processes have found; the leading directions of all of theirs are kept."""
+        if peers.count == 1:
+            return
+        nothing = flat_zeros(self._source, None)
+        squares = nothing if self._squares is None else self._squares
+        rows = nothing.new_zeros(self._rank, len(nothing)) if self._rows is None else self._rows
+        owned = [range(k * self._rank, (k + 1) * self._rank) for k in range(peers.count)]
+        _, vectors = torch.linalg.eigh(spread_gram(lambda part: rows[:, part], len(nothing), owned, peers))
+        own = vectors[list(owned[peers.number]), -self._rank :].flip(-1).mT.to(rows.dtype)
+        self._rows, self._squares = peers.sum(own @ rows), peers.sum(squares)
+        self._count = peers.total(self._count)
+
     def mean(self) -> tuple[Tensor, Tensor]:
         """`d [..., p]` and `U [..., rank, p]` of the mean over samples."""
-        if self._rows is None or self._squares is None:
+        if self._rows is None or self._squares is None or not self._count:
             raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
         rows = self._rows / self._count**0.5
         return rest_of(self._squares / self._count, rows), rows
@@ -167,6 +183,7 @@ def low_rank_fisher(
     labels: Labels = "observed",
     samples: int | None = None,
     generator: torch.Generator | None = None,
+    peers: Peers = ALONE,
 ) -> tuple[Tensor, Tensor]:
     """`d [p]` and `U [rank, p]` of a model's Fisher on data.
 
@@ -177,10 +194,15 @@ def low_rank_fisher(
         labels: the data's labels, labels drawn from the model, or the exact expectation over labels.
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples, and labels that are "sampled".
+        peers: the processes that have a shard of the data each: each keeps the leading directions of its own, then all of all.
     """
-    sums = LowRankSums(source, labels, rank, generator=generator)
-    for batch in regroup_exactly(draw(batches, samples, generator), rank):
+    check_rewindable(batches)
+    deal = Deal(generator, peers, labels=draws_labels(labels))
+    sums = LowRankSums(source, labels, rank, generator=deal)
+    for batch in regroup_exactly(deal.choose(batches, samples, 0), rank):
         sums.add(batch)
+    deal.settle()
+    sums.shared(peers)
     diagonal, rows = sums.mean()
     broken = source.layout.name_nonfinite(diagonal + rows.sum(0))
     if broken:

@@ -2,17 +2,17 @@
 
 import itertools
 import json
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from fopng.basis import Basis, MixedBasis, ScaledBasis
+from fopng.basis import Basis, MixedBasis, ScaledBasis, outer_square
 from fopng.factors import LayerGradients, LinearGradients, SampleGradients, layer_gradients
 from fopng.parameters import ParamLayout
 from fopng.segments import Names, Segment
+from fopng.stored import MemoryFull, Pieces, StoredGradients, apart
 from fopng.types import NotFinite
 
 __all__ = ["Basis", "GradientMemory", "MemoryFull", "MixedBasis", "ScaledBasis"]
@@ -21,15 +21,11 @@ SLAB_BYTES = 64 * 2**20
 """How much of `G` is written out at a time for a Gram matrix."""
 
 
-class MemoryFull(UserWarning):
-    """Stored gradients were dropped because the memory reached its capacity."""
-
-
 _Layer: TypeAlias = tuple[slice, list[Segment]]
 
 
 @final
-class GradientMemory(Basis):
+class GradientMemory(StoredGradients):
     """Gradients of old tasks, layer by layer, each task's with an optional diagonal weight (PreFisher's `F_t`).
 
     Args:
@@ -46,47 +42,38 @@ class GradientMemory(Basis):
     """
 
     def __init__(self, layout: ParamLayout, *, capacity: int | None = None) -> None:
-        if capacity is not None and capacity < 1:
-            raise ValueError(f"Expected a capacity of at least 1 direction, got {capacity}.")
-        self.layout, self.capacity = layout, capacity
-        self.shares: list[int] = []
-        self.dropped = 0
-        self.error: Tensor | None = None
+        super().__init__(layout, capacity)
         self._layers: dict[Names, list[Segment]] = {}
         self._parts: list[_Layer] = []
         self._apart, self._covers = True, False
 
     @property
-    def count(self) -> int:
-        """The number of directions, m."""
-        return sum(self.shares)
-
-    @property
-    def size(self) -> int:
-        """The number of parameters, p."""
-        return self.layout.size
-
-    @property
     def nbytes(self) -> int:
-        """Bytes held, weights included."""
         weights = [segment.weight for segment in self._segments() if segment.weight is not None]
         held = sum(segment.gradients.nbytes for segment in self._segments())
         return held + sum(weight.numel() * weight.element_size() for weight in weights)
 
     @property
     def layers(self) -> tuple[Names, ...]:
-        """The layers that hold gradients, each by the names of its parameters."""
         return tuple(self._layers)
 
     @property
+    def weighted(self) -> bool:
+        return any(segment.weight is not None for segment in self._segments())
+
+    def empty(self, layout: ParamLayout) -> "GradientMemory":
+        return GradientMemory(layout, capacity=self.capacity)
+
+    def turns(self, count: int) -> range:
+        return range(count)
+
+    @property
     def latest(self) -> frozenset[str]:
-        """The parameters that the gradients stored last reach."""
         last = [names for names, layer in self._layers.items() if layer[-1].rows.stop == self.count]
         return frozenset(name for names in last for name in names)
 
     @property
     def terms(self) -> dict[str, int]:
-        """How many rank-one terms make a gradient, for the weights whose gradients are all factored."""
         found: dict[str, int] = {}
         for names, layer in self._layers.items():
             for name in names:
@@ -97,17 +84,10 @@ class GradientMemory(Basis):
 
     @property
     def like(self) -> Tensor:
-        """One of the tensors held, for its device and precision; the memory must not be empty."""
         return next(iter(next(self._segments()).gradients.tensors().values()))
 
     def append(self, *gradients: SampleGradients, weight: Tensor | None = None) -> None:
-        """Store the gradients of one more task.
-
-        Args:
-            gradients: of its samples, in as many blocks as they came.
-            weight: a diagonal `[..., p]` that multiplies each of them.
-        """
-        self._check(gradients, weight)
+        self.check(gradients, weight)
         start = self.count
         for block in gradients:
             for names, layer in block.layers.items():
@@ -116,15 +96,13 @@ class GradientMemory(Basis):
             start += block.count
         self._arrange(self._layers)
         self.shares.append(sum(block.count for block in gradients))
-        if self.capacity is not None and self.count > self.capacity:
-            self._thin(self.capacity)
+        keep = self.thinned()
+        if keep is not None:
+            self._select(keep)
 
-    def _check(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
-        tasks = len(self.shares) + 1
-        if self.capacity is not None and self.capacity < tasks:
-            raise ValueError(
-                f"Expected room for a direction of each of {tasks} tasks, got max_directions={self.capacity}. Raise it."
-            )
+    def check(self, gradients: Sequence[SampleGradients], weight: Tensor | None) -> None:
+        """Raise for what could not be appended."""
+        self.check_room()
         wrong = [] if weight is None else self.layout.name_nonfinite(weight)
         for block in gradients:
             if block.layout != self.layout:
@@ -159,23 +137,10 @@ class GradientMemory(Basis):
         everywhere = sum(stop - start for start, stop in spans) == self.size
         self._covers = self._apart and everywhere and all(_alone(segments) for _, segments in self._parts)
 
-    def _thin(self, capacity: int) -> None:
-        """Keep evenly spaced directions of every task, so that all tasks have the same share."""
-        before = self.count
-        shares = _even_shares(self.shares, capacity)
-        keep, start = [], 0
-        for old, new in zip(self.shares, shares, strict=True):
-            keep += [start + (k * old) // new for k in range(new)]
-            start += old
+    def select(self, keep: list[int]) -> None:
+        """Keep some directions, by their numbers, rising, as one share."""
         self._select(keep)
-        self.shares = shares
-        self.dropped += before - self.count
-        warnings.warn(
-            f"The gradient memory is full (max_directions={capacity}): kept {shares} directions of {len(shares)} tasks, dropped "
-            f"{before - self.count}. Raise max_directions or lower gradients_per_task.",
-            MemoryFull,
-            stacklevel=4,
-        )
+        self.shares = [len(keep)]
 
     def _select(self, keep: list[int]) -> None:
         kept: dict[Names, list[Segment]] = {names: [] for names in self._layers}
@@ -247,7 +212,7 @@ class GradientMemory(Basis):
                 slab = self._slab(layers, rows, columns, lead)
                 if weights is not None:
                     slab *= weights[..., None, columns].sqrt()
-                out[..., rows, rows] += _outer_square(slab)
+                out[..., rows, rows] += outer_square(slab)
         return out
 
     def _groups(self) -> Iterator[tuple[slice, list[_Layer]]]:
@@ -276,12 +241,13 @@ class GradientMemory(Basis):
 
     def dense(self) -> Tensor:
         """`G^T` written out, weights included: `[..., m, p]`; for small models and tests."""
-        if not self._parts:
-            return torch.zeros(self.count, self.size)
-        return self._slab(self._parts, slice(0, self.count), slice(0, self.size), self._lead())
+        return self.slab(slice(0, self.size)) if self._parts else torch.zeros(self.count, self.size)
+
+    def slab(self, columns: slice) -> Tensor:
+        """Some columns of that; the memory must not be empty."""
+        return self._slab(self._parts, slice(0, self.count), columns, self._lead())
 
     def only(self, names: Collection[str]) -> "GradientMemory":
-        """Look at the layers that have one of these parameters; the gradients themselves are shared, not copied."""
         view = GradientMemory(self.layout)
         view._arrange({key: layer for key, layer in self._layers.items() if any(name in names for name in key)})
         # nothing stored concerns these parameters: no directions, rather than directions that are all zero
@@ -289,7 +255,6 @@ class GradientMemory(Basis):
         return view
 
     def mapped(self, change: Callable[[Names, LayerGradients], LayerGradients]) -> "GradientMemory":
-        """The same directions, each layer's changed: what a Fisher that is a block a layer makes of them."""
         view = GradientMemory(self.layout)
         view._arrange(
             {
@@ -300,24 +265,23 @@ class GradientMemory(Basis):
         view.shares = self.shares
         return view
 
-    def blocks(self) -> Iterator[tuple[Names, list[tuple[slice, LayerGradients, Tensor | None]]]]:
-        """What is held, layer by layer: for each piece the directions that it belongs to, its gradients, their diagonal weight."""
+    def blocks(self) -> Iterator[tuple[Names, Pieces]]:
         for names, segments in self._layers.items():
             yield names, [(own.rows, own.gradients, own.weight) for own in segments]
 
     def relayout(self, layout: ParamLayout) -> None:
-        """Go on with a model that has more parameters (a new head): the stored gradients are zero there."""
         layout.check_extends(self.layout)
         old, self.layout = self.layout, layout
         layers: dict[Names, list[Segment]] = {}
         for names, segments in self._layers.items():
-            if layout.runs(names) == [names]:
+            parts = apart(names, layout)
+            if parts == [names]:
                 layers.setdefault(names, []).extend(segments)
                 continue
             # no longer neighbours (a parameter that was frozen lies between them): one by one
-            for name in names:
-                part = _within(old, names, name)
-                layers.setdefault((name,), []).extend(segment.only(part) for segment in segments)
+            for own in parts:
+                part = _within(old, names, own[0])
+                layers.setdefault(own, []).extend(segment.only(part) for segment in segments)
         self._arrange(layers)
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
@@ -327,18 +291,9 @@ class GradientMemory(Basis):
         }
         self.load_state_dict(state)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """All that is held, as plain tensors: `shares`, `dropped`, and `[layer, row, name]` for each factor and weight."""
-        state = {"shares": torch.tensor(self.shares, dtype=torch.int64), "dropped": torch.tensor(self.dropped)}
-        state |= {} if self.error is None else {"error": self.error}
-        for names, segments in self._layers.items():
-            for segment in segments:
-                held = segment.gradients.tensors() | ({} if segment.weight is None else {"weight": segment.weight})
-                state |= {json.dumps([names, segment.start, name]): tensor for name, tensor in held.items()}
-        return state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave."""
+    def load_state_dict(self, state: dict[str, Tensor], like: Tensor | None = None) -> None:
+        if like is not None:
+            state = {key: tensor.to(like) if tensor.is_floating_point() else tensor for key, tensor in state.items()}
         found: dict[tuple[Names, int], dict[str, Tensor]] = {}
         for key, tensor in state.items():
             if key not in ("shares", "dropped", "error"):
@@ -367,29 +322,3 @@ def _within(layout: ParamLayout, names: Names, name: str) -> slice:
 def _alone(segments: list[Segment]) -> bool:
     """Whether one block of rows, as it is, makes a layer."""
     return len(segments) == 1 and segments[0].weight is None
-
-
-def _outer_square(slab: Tensor) -> Tensor:
-    """`S S^T`, of which only the lower half is worked out: `[..., m, q] -> [..., m, m]`."""
-    m = slab.shape[-2]
-    if m < 128:
-        return slab @ slab.mT
-    out = slab.new_empty(*slab.shape[:-1], m)
-    edges = [m * k // 4 for k in range(5)]
-    for top, bottom in itertools.pairwise(edges):
-        block = slab[..., top:bottom, :] @ slab[..., :bottom, :].mT
-        out[..., top:bottom, :bottom] = block
-        out[..., :top, top:bottom] = block[..., :top].mT
-    return out
-
-
-def _even_shares(shares: list[int], capacity: int) -> list[int]:
-    """Cut the largest shares until all fit: every task ends with the same number, or all it had."""
-    level = capacity
-    while sum(min(share, level) for share in shares) > capacity:
-        level -= 1
-    even = [min(share, level) for share in shares]
-    for k, share in enumerate(shares):
-        if sum(even) < capacity and share > level:
-            even[k] += 1
-    return even

@@ -12,10 +12,12 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.dealing import Deal
 from fopng.factors import LayerGradients, LinearGradients
 from fopng.fisher import MEMORY_LIMIT, chunks, flat_zeros
-from fopng.likelihood import Generators, Labels, Signals
+from fopng.likelihood import Generators, Labels, Signals, draws_labels
 from fopng.parameters import ParamLayout
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
 from fopng.pulling import Names
 from fopng.types import Batch, NotFinite, sample_count
@@ -84,10 +86,11 @@ class InputSums:
     Args:
         source: the model.
         parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
+        peers: the processes that add up batches of their own.
     """
 
-    def __init__(self, source: GradientSource, parameters: Tensor | None = None) -> None:
-        self._source, self._parameters = source, parameters
+    def __init__(self, source: GradientSource, parameters: Tensor | None = None, peers: Peers = ALONE) -> None:
+        self._source, self._parameters, self._peers = source, parameters, peers
         self._sums: dict[Names, Tensor] = {}
         self._count = 0
 
@@ -99,7 +102,9 @@ class InputSums:
 
     def mean(self) -> dict[Names, Tensor]:
         """`A [..., i, i]` of every layer that was reached; with a bias the last input is a 1."""
-        return {names: total / self._count for names, total in self._sums.items()}
+        sums, count = self._peers.sum_named(self._sums), self._peers.total(self._count)
+        _require_samples(count)
+        return _divided(sums, count)
 
 
 @final
@@ -111,6 +116,7 @@ class MomentSums:
         signals: what is sent back from the outputs.
         parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
         generator: draws noise and labels; one for all, or one for each replica.
+        peers: the processes that add up batches of their own.
     """
 
     def __init__(
@@ -120,8 +126,9 @@ class MomentSums:
         *,
         parameters: Tensor | None = None,
         generator: Generators = None,
+        peers: Peers = ALONE,
     ) -> None:
-        self._source, self._signals = source, signals
+        self._source, self._signals, self._peers = source, signals, peers
         self._parameters, self._generator = parameters, generator
         self._inputs: dict[Names, Tensor] = {}
         self._backs: dict[Names, Tensor] = {}
@@ -147,15 +154,14 @@ class MomentSums:
 
     def mean(self) -> Moments:
         """The moments of what was added."""
-        pairs = {names: (self._inputs[names], self._backs[names]) for names in self._inputs}
-        layers = {names: LayerMoments(a / self._count, g / self._count) for names, (a, g) in pairs.items()}
-        return Moments(layers, self._rest())
-
-    def _rest(self) -> Tensor:
+        count = self._peers.total(self._count)
+        _require_samples(count)
+        kinds = (self._inputs, self._backs, self._squares)
+        inputs, backs, squares = (_divided(self._peers.sum_named(sums), count) for sums in kinds)
         rest = flat_zeros(self._source, self._parameters)
-        for names, squares in self._squares.items():
-            rest[..., self._source.layout.span(names)] = squares / self._count
-        return rest
+        for names, own in squares.items():
+            rest[..., self._source.layout.span(names)] = own
+        return Moments({names: LayerMoments(a, backs[names]) for names, a in inputs.items()}, rest)
 
 
 def layer_moments(
@@ -166,6 +172,7 @@ def layer_moments(
     samples: int | None = None,
     generator: torch.Generator | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    peers: Peers = ALONE,
 ) -> Moments:
     """The second moments of every layer of a model on data.
 
@@ -177,18 +184,17 @@ def layer_moments(
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples, noise and labels.
         memory_limit: bytes to hold at a time.
+        peers: the processes that have a shard of the data each.
 
     >>> source = GradientSource(torch.nn.Linear(3, 2))
     >>> moments = layer_moments(source, [(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))])
     >>> [(names, own.inputs.shape, own.signals.shape) for names, own in moments.layers.items()]
     [(('weight', 'bias'), torch.Size([4, 4]), torch.Size([2, 2]))]
     """
-    sums = MomentSums(source, signals, generator=generator)
-    found = 0
-    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
+    deal = Deal(generator, peers, labels=draws_labels(signals))
+    sums = MomentSums(source, signals, generator=deal, peers=peers)
+    for chunk in chunks(source, batches, samples, deal, None, memory_limit):
         sums.add(chunk)
-        found += 1
-    _require_samples(found)
     moments = sums.mean()
     if not bool(moments.finite()):
         raise NotFinite(
@@ -204,14 +210,12 @@ def input_moments(
     samples: int | None = None,
     generator: torch.Generator | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    peers: Peers = ALONE,
 ) -> dict[Names, Tensor]:
     """`A = E[sum_t a_t a_t^T]` of every Linear and Conv layer of a model on data; arguments as `layer_moments`."""
-    sums = InputSums(source)
-    found = 0
-    for chunk in chunks(source, batches, samples, generator, None, memory_limit):
+    sums = InputSums(source, peers=peers)
+    for chunk in chunks(source, batches, samples, Deal(generator, peers, labels=False), None, memory_limit):
         sums.add(chunk)
-        found += 1
-    _require_samples(found)
     means = sums.mean()
     broken = [name for names, mean in means.items() if not bool(mean.isfinite().all()) for name in names]
     if broken:
@@ -239,6 +243,10 @@ def _input_square(a: Tensor, bias: bool) -> Tensor:
     flat = a.flatten(-3, -2)
     rows = with_one(flat) if bias else flat
     return rows.mT @ rows
+
+
+def _divided(sums: Mapping[Names, Tensor], count: int) -> dict[Names, Tensor]:
+    return {names: total / count for names, total in sums.items()}
 
 
 def _add(sums: dict[Names, Tensor], names: Names, value: Tensor) -> None:

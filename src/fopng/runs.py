@@ -17,13 +17,13 @@ from fopng.config import RunConfig
 from fopng.data.errors import DataError
 from fopng.environment import describe_environment
 from fopng.locks import HeldError
-from fopng.observers import JsonLog, Observer, TensorBoard
+from fopng.observers import JsonLog, Observer, Tracked, make_trackers
 from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
 from fopng.together import Together
 from fopng.train import SAVE_SECONDS, Interrupted, Outcome, train
-from fopng.waves import EngineName, WaveFolder, alike, check_engine, stand_side_by_side
+from fopng.waves import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
 
 LOGGED_STEPS = 100
 """One step in so many is written to the log, with what it measured."""
@@ -48,7 +48,8 @@ class Workshop:
     store: Store
     device: torch.device
     data_dir: Path | None = None
-    tensorboard: bool = False
+    trackers: Sequence[str] = ()
+    """Names out of `fopng.observers.TRACKERS`: who else is told."""
     observers: Sequence[Observer] = ()
     notice: Callable[[str], None] = unheard
     """Told in a sentence what somebody may want to know."""
@@ -99,7 +100,7 @@ class Workshop:
         for config, holder in held:
             self.notice(f"{_label(config)} is being done elsewhere; waiting for it. {holder}")
             done |= self._unless_it_fails(config, partial(self._wait_for, config))
-        self._clear_waves(configs)
+        clear_ended(self.store, configs)
         return [done[config.key] for config in configs if config.key in done]
 
     def _do_together(self, together: Together, group: list[RunConfig]) -> None:
@@ -171,13 +172,6 @@ class Workshop:
         folder.finish(result)
         return result
 
-    def _clear_waves(self, configs: Iterable[RunConfig]) -> None:
-        """Remove what is left of waves whose runs have their results, made one by one perhaps."""
-        for group in alike(configs):
-            for wave in WaveFolder.begun(self.store, group[0]):
-                if wave.is_over():
-                    wave.clear()
-
     def _wait_for(self, config: RunConfig) -> RunResult:
         while True:
             try:
@@ -200,10 +194,8 @@ class Workshop:
 
     def logs(self, folder: RunFolder) -> list[Observer]:
         """Who writes down what happens in a run."""
-        logs: list[Observer] = [JsonLog(folder.log, every=LOGGED_STEPS)]
-        if self.tensorboard:
-            logs.append(TensorBoard(folder.path / "tensorboard", every=LOGGED_STEPS))
-        return logs
+        tracked = Tracked(runs=self.store.root, run=folder.path, key=folder.config.key, every=LOGGED_STEPS)
+        return [JsonLog(folder.log, every=LOGGED_STEPS), *make_trackers(self.trackers, tracked)]
 
 
 def result_of(config: RunConfig, outcome: Outcome, device: torch.device) -> RunResult:

@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeAlias, final
 import torch
 from torch import Tensor
 
+from fopng.dealing import found_in
 from fopng.draws import choose_rows, scrambled
 from fopng.likelihood import Likelihood
+from fopng.peers import ALONE, Peers
 from fopng.sampling import Learnt, Sampled, TaskSamples, join_alike, take_rows
 from fopng.types import Batch, map_tensors, tensors_of
 
@@ -64,6 +66,10 @@ class Rehearser(Protocol):
         """The gradient of the loss on these samples now, `[..., p]`."""
         ...
 
+    def together(self, g: Tensor) -> Tensor:
+        """What all processes have found, each on samples of its own, `[..., p]`."""
+        ...
+
 
 @final
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class Block:
         members: how many of the first samples count, int64 `[...]`; the others fill up, where replicas differ.
         answers: what an older model answered, `[..., n, *outputs]`, to be answered again; None for the targets.
         task: the number of the task that they are of, or whose head is asked.
+        held: which of the samples this process has, int64, rising: batch and answers are of those. None for all.
     """
 
     batch: Batch
@@ -83,13 +90,14 @@ class Block:
     members: Tensor
     answers: Tensor | None
     task: int
+    held: Tensor | None = None
 
     @classmethod
     def of(cls, sampled: Sampled, task: int, answers: Tensor | None = None) -> "Block":
         """Samples as they were drawn."""
         rows = sampled.ranks.shape[-1]
         members = torch.full(sampled.ranks.shape[:-1], rows, device=sampled.ranks.device)
-        return cls(sampled.batch, sampled.ranks, members, answers, task)
+        return cls(sampled.batch, sampled.ranks, members, answers, task, sampled.held)
 
     @property
     def rows(self) -> int:
@@ -104,7 +112,8 @@ class Block:
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "Block":
         """Every tensor changed."""
         batch, ranks, members, answers = map_tensors(function, self.tensors)
-        return Block(batch, ranks, members, answers, self.task)
+        held = None if self.held is None else self.held.to(ranks.device)
+        return Block(batch, ranks, members, answers, self.task, held)
 
     def counted_ranks(self) -> Tensor:
         """The ranks, -1 for what fills up."""
@@ -113,7 +122,10 @@ class Block:
 
     def cut(self, members: Tensor) -> "Block":
         """The first samples alone, so many `[...]` of each replica."""
-        return replace(self._taken(torch.arange(int(members.max()), device=members.device)), members=members)
+        first = torch.arange(int(members.max()), device=members.device)
+        batch, answers, places = self._taken(first)
+        ranks = take_rows(self.ranks, first.expand(*members.shape, len(first)))
+        return Block(batch, ranks, members, answers, self.task, places)
 
     def joined(self, other: "Block") -> "Block | None":
         """Both as one; None where they do not go together."""
@@ -122,12 +134,37 @@ class Block:
             return None
         # what fills up comes last, in every replica
         ranks, order = torch.cat([self.counted_ranks(), other.counted_ranks()], -1).sort(-1, descending=True)
-        return Block(take_rows(batches[0], order), ranks, self.members + other.members, None, self.task)
+        members = self.members + other.members
+        if self.held is None or other.held is None:
+            return Block(take_rows(batches[0], order), ranks, members, None, self.task)
+        # where each of the samples here has gone
+        held, rows = order.argsort()[torch.cat([self.held, other.held + self.rows])].sort()
+        return Block(take_rows(batches[0], rows), ranks, members, None, self.task, held)
 
-    def _taken(self, index: Tensor) -> "Block":
-        index = index.expand(*self.members.shape, index.shape[-1])
-        batch, ranks, answers = take_rows((self.batch, self.ranks, self.answers), index)
-        return replace(self, batch=batch, ranks=ranks, answers=answers)
+    def _taken(self, index: Tensor) -> tuple[Batch, Tensor | None, Tensor | None]:
+        """Those of the samples of these numbers, `[..., k]`, that are here, their answers, and which of the numbers (None: all)."""
+        rows, places = index.expand(*self.members.shape, index.shape[-1]), None
+        if self.held is not None:
+            rows, places = found_in(self.held, index)
+        batch, answers = take_rows((self.batch, self.answers), rows)
+        return batch, answers, places
+
+    def whole(self, peers: Peers) -> "Block":
+        """The block as one process would have it."""
+        if self.held is None:
+            return self
+        found = peers.gather((self.batch, self.answers, self.held))
+        order = torch.cat([held for _, _, held in found]).argsort()
+        # samples that could not be joined are all in one process
+        [(batch, answers)] = join_alike([(batch, answers) for batch, answers, held in found if len(held)], 0)
+        return replace(self, batch=take_rows(batch, order), answers=_rows_of(answers, order), held=None)
+
+    def dealt(self, peers: Peers) -> "Block":
+        """A part of it for each process."""
+        if peers.count == 1:
+            return self
+        held = torch.tensor(peers.turns(self.rows), dtype=torch.int64, device=self.ranks.device)
+        return replace(self, batch=take_rows(self.batch, held), answers=_rows_of(self.answers, held), held=held)
 
     def draw(self, key: Tensor, count: int, total: Tensor) -> Drawn:
         """Some samples, without replacement, with weights that let them speak for the whole block.
@@ -140,10 +177,14 @@ class Block:
         count = min(count, self.rows)
         all_of_them = torch.arange(count, device=key.device).expand(*key.shape, count)
         index = choose_rows(key, count, self.rows, self.members) if count < self.rows else all_of_them
-        taken = self._taken(index)
+        batch, answers, here = self._taken(index)
         share = self.members.double() / (total * self.members.clamp(min=1, max=count))
         shares = torch.where(index < self.members.unsqueeze(-1), share.unsqueeze(-1), 0.0)
-        return Drawn(taken.batch, shares, taken.answers)
+        return Drawn(batch, shares if here is None else shares[here], answers)
+
+
+def _rows_of(answers: Tensor | None, index: Tensor) -> Tensor | None:
+    return None if answers is None else answers[index.to(answers.device)]
 
 
 @final
@@ -232,21 +273,26 @@ class SampleMemory:
         self.blocks = [block.mapped(moved) for block in self.blocks]
         self.counters = {name: moved(value) for name, value in self.counters.items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The samples, as plain data and tensors; `near` says which tensors lie where the model does."""
+    def state_dict(self, peers: Peers = ALONE) -> dict[str, Any]:
+        """The samples of all processes, as plain data and tensors; `near` says which tensors lie where the model does."""
+        whole = [block.whole(peers) for block in self.blocks]
         blocks = [
-            {**vars(block), "near": [t.device == self._like.device for t in tensors_of(block.tensors)]}
-            for block in self.blocks
+            {
+                **{name: value for name, value in vars(block).items() if name != "held"},
+                "near": [t.device == self._like.device for t in tensors_of(block.tensors)],
+            }
+            for block in whole
         ]
         learnt = [vars(task) for task in self.learnt]
         return {"blocks": blocks, "learnt": learnt, "counters": dict(self.counters), "like": self._like}
 
-    def load_state_dict(self, state: dict[str, Any], like: Tensor) -> None:
-        """Take samples over, onto the device of `like`; their precision is changed by `follow`."""
+    def load_state_dict(self, state: dict[str, Any], like: Tensor, peers: Peers = ALONE) -> None:
+        """Take samples over, each process a part of them, onto the device of `like`; their precision is changed by `follow`."""
         self._like = torch.empty(0, dtype=state["like"].dtype, device=like.device)
         self.learnt, self.blocks = [Learnt(**task) for task in state["learnt"]], []
         for saved in state["blocks"]:
             near = iter(saved["near"])
             block = Block(**{name: value for name, value in saved.items() if name != "near"})
+            block = block.dealt(peers)
             self.blocks.append(block.mapped(lambda t, near=near: t.to(like.device) if next(near) else t))  # type: ignore[misc]
         self.counters = {name: value.to(like.device) for name, value in state["counters"].items()}

@@ -7,7 +7,9 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
+from fopng.dealing import found_in, picked, places
 from fopng.fisher import check_rewindable, output_sensitivity
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
 from fopng.types import Batch, PredictTask, TaskName, map_tensors, predict_pairs, sample_count, take, tensors_of
 
@@ -26,10 +28,17 @@ _ASKED = 256
 @final
 @dataclass(frozen=True)
 class Sampled:
-    """Samples drawn from a task: a batch `[..., n, ...]` and their ranks, int64 `[..., n]`, falling."""
+    """Samples drawn from a task.
+
+    Args:
+        batch: those that this process has, `[..., n, ...]`.
+        ranks: of all of them, int64 `[..., m]`, falling.
+        held: which of all this process has, int64 `[n]`, rising; None for all.
+    """
 
     batch: Batch
     ranks: Tensor
+    held: Tensor | None = None
 
 
 @final
@@ -72,6 +81,10 @@ class TaskSamples(Protocol):
         """Whether the model answers a batch in one way, whichever of these tasks it is said to be of."""
         ...
 
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit."""
+        ...
+
     def sensitivity(self, samples: int | None) -> Tensor:
         """The mean over samples (so many, or all) of `|d |outputs|^2 / d theta|` now, `[..., p]`."""
         ...
@@ -86,21 +99,23 @@ class BatchSamples:
         source: the model.
         batches: the task's data; walked more than once.
         generator: draws.
+        peers: the processes that have a shard of the data each; they keep what is drawn of it.
     """
 
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
+    peers: Peers = ALONE
 
     def draw(self, count: int | None) -> list[Sampled]:
         """Some samples."""
         check_rewindable(self.batches)
-        total = sum(sample_count(batch) for batch in self.batches)
-        return draw_samples(map(self._named, self.batches), total, total if count is None else count, self.generator)
+        own = sum(sample_count(batch) for batch in self.batches)
+        return draw_samples(map(self._named, self.batches), own, count, self.generator, self.peers)
 
     def check(self, batch: Batch) -> None:
         """Raise unless every sample has a target, and the model an output for it."""
-        for part in _parts(batch):
+        for part in _parts(batch) if sample_count(batch) else ():
             outputs, targets = self.source.answers(part)
             if targets is None:
                 raise ValueError("Expected targets of the samples to rehearse, got None. Return them from predict.")
@@ -130,11 +145,17 @@ class BatchSamples:
         if not isinstance(self.source.predict, PredictTask):
             return self.source.predict is predict_pairs
         few = take(batch, torch.arange(min(FEW, sample_count(batch))))
-        return same_answers([self.source.answers(self.as_task(few, task))[0] for task in tasks])
+        return self.alike([self.source.answers(self.as_task(few, task))[0] for task in tasks])
+
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit, in every process."""
+        return self.peers.everywhere(same_answers(answers))
 
     def sensitivity(self, samples: int | None) -> Tensor:
         """The mean over samples of `|d |outputs|^2 / d theta|`, `[p]`."""
-        return output_sensitivity(self.source, self.batches, samples=samples, generator=self.generator)
+        return output_sensitivity(
+            self.source, self.batches, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def _named(self, batch: Batch) -> Batch:
         """A batch whose task is said once, not sample by sample."""
@@ -152,32 +173,65 @@ def same_answers(answers: Sequence[Tensor]) -> bool:
     return all(torch.equal(answers[0], other) for other in answers[1:])
 
 
-def draw_samples(batches: Iterable[Batch], total: int, count: int, generator: torch.Generator) -> list[Sampled]:
+def draw_samples(
+    batches: Iterable[Batch], own: int, count: int | None, generator: torch.Generator, peers: Peers = ALONE
+) -> list[Sampled]:
     """Draw samples uniformly without replacement, with their ranks.
 
     Args:
-        batches: the data, walked once.
-        total: how many samples they have.
-        count: how many to draw.
+        batches: the data of this process, walked once.
+        own: how many samples they have.
+        count: how many to draw, of all processes together; None for all.
         generator: draws.
+        peers: the processes.
     """
+    stand, total = places(own, peers)
     ranks = torch.randint(RANKS, (total,), generator=generator, device=generator.device).cpu()
-    chosen = ranks.topk(min(count, total)).indices.sort().values
+    chosen = ranks.topk(total if count is None else min(count, total)).indices.sort().values
+    rows, among = found_in(stand, chosen)
     parts, start = [], 0
-    for batch in batches:
-        n = sample_count(batch)
-        here = chosen[(chosen >= start) & (chosen < start + n)]
-        if len(here):
-            _check_plain(batch)
-            place = tensors_of(batch)[0].device
-            parts.append((take(batch, here - start), ranks[here].to(place)))
-        start += n
-    return [_in_order(*part) for part in join_alike(parts, 0)]
+    for batch in picked(batches, rows):
+        _check_plain(batch)
+        here = chosen[among[start : start + sample_count(batch)]]
+        parts.append((batch, ranks[here].to(tensors_of(batch)[0].device)))
+        start += len(here)
+    kinds = join_alike(parts, 0)
+    return [_in_order(*kind) for kind in kinds] if peers.count == 1 else _kinds_of_all(kinds, peers)
 
 
 def _in_order(batch: Batch, ranks: Tensor) -> Sampled:
     order = ranks.argsort(descending=True)
     return Sampled(take_rows(batch, order), ranks[order])
+
+
+def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], peers: Peers) -> list[Sampled]:
+    """The kinds that any process has samples of, the same list everywhere; of some, a process may have none."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    told = [(take((batch, ranks), nothing), ranks) for batch, ranks in kinds]
+    groups: list[tuple[Any, Batch, dict[int, tuple[int, Tensor]]]] = []
+    for process, found in enumerate(peers.gather(told)):
+        for number, ((example, _), ranks) in enumerate(found):
+            form = _form(example, 0, 0)
+            members = next((group[2] for group in groups if group[0] == form and process not in group[2]), None)
+            if members is None:
+                groups.append((form, example, {process: (number, ranks)}))
+            else:
+                members[process] = (number, ranks)
+    return [_held(group, kinds, peers.number) for group in groups]
+
+
+def _held(
+    group: tuple[Any, Batch, dict[int, tuple[int, Tensor]]], kinds: Sequence[tuple[Batch, Tensor]], own: int
+) -> Sampled:
+    """The samples of one kind: the ranks of all, the batch of this process."""
+    _, example, members = group
+    ranks = torch.cat([ranks for _, ranks in members.values()]).sort(descending=True).values
+    if own not in members:
+        return Sampled(example, ranks, torch.empty(0, dtype=torch.int64, device=ranks.device))
+    batch, mine = kinds[members[own][0]]
+    # no two ranks are the same
+    held, order = torch.searchsorted(-ranks, -mine.to(ranks.device)).sort()
+    return Sampled(take_rows(batch, order), ranks, held)
 
 
 def take_rows(batch: Batch, index: Tensor) -> Batch:

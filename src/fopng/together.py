@@ -15,7 +15,7 @@ from fopng.locks import HeldError
 from fopng.replicas import Footprint, NotStackable, free_memory, train_replicas
 from fopng.request import plan_of
 from fopng.result import RunResult
-from fopng.waves import LARGEST_WAVE, WaveFolder, cut
+from fopng.waves import LARGEST_WAVE, WaveFolder, cut, forget_waves, taken_up
 
 if TYPE_CHECKING:
     from fopng.runs import Workshop
@@ -45,7 +45,8 @@ class Together:
         """Do these runs, wave after wave."""
         waves: deque[list[RunConfig]] = deque()
         try:
-            waves.extend(self._begun(group))
+            if not self._again:
+                waves.extend(taken_up(self._shop.store, group))
             taken = {config.key for wave in waves for config in wave}
             waves.extend(self._cut([config for config in group if config.key not in taken]))
             while waves:
@@ -53,17 +54,6 @@ class Together:
         except NotStackable as error:
             self._shop.notice(f"{error} The runs are done one by one.")
             self.left = [config for config in group if config.key not in self.done and not self._is_held(config)]
-
-    def _begun(self, group: Iterable[RunConfig]) -> Iterable[list[RunConfig]]:
-        """The waves that an earlier process left."""
-        if self._again:
-            return
-        by_key = {config.key: config for config in group}
-        taken: set[str] = set()
-        for wave in WaveFolder.begun(self._shop.store, next(iter(by_key.values()))):
-            if set(wave.keys) <= set(by_key) - taken and not wave.is_over():
-                taken |= set(wave.keys)
-                yield [by_key[key] for key in wave.keys]
 
     def _cut(self, configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
         """What is to be done, in waves that fit on the device."""
@@ -115,7 +105,7 @@ class Together:
             if not missing:
                 return
             if self._again:
-                self._forget_waves(missing)
+                forget_waves(self._shop.store, missing)
             folder = WaveFolder.of(self._shop.store, wave)
             if refused or not folder.path.exists():
                 # A wave is taken up again as it was, with the runs that ended since; a new one is of those that are missing.
@@ -125,12 +115,6 @@ class Together:
             except (NotStackable, MemoryError, torch.OutOfMemoryError):
                 folder.clear()
                 raise
-
-    def _forget_waves(self, claimed: Sequence[RunConfig]) -> None:
-        """Waves of runs that this process holds: nobody else can be at work on them."""
-        for begun in WaveFolder.begun(self._shop.store, claimed[0]):
-            if begun.has_any(claimed):
-                begun.clear()
 
     def _claim(self, wave: Iterable[RunConfig], claims: ExitStack) -> tuple[list[RunConfig], bool]:
         """Hold the runs of a wave; gives those that are missing, and whether another process holds some."""

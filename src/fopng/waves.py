@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -110,6 +110,29 @@ class WaveFolder:
     def is_over(self) -> bool:
         """Whether every run has its result."""
         return all((self.path.parent / key / "result.json").exists() for key in self.keys)
+
+
+def taken_up(store: Store, group: Sequence[RunConfig]) -> Iterator[list[RunConfig]]:
+    """The waves of these runs that an earlier process left, as they were formed then."""
+    by_key = {config.key: config for config in group}
+    for wave in WaveFolder.begun(store, group[0]):
+        if set(wave.keys) <= set(by_key) and not wave.is_over():
+            yield [by_key.pop(key) for key in wave.keys]
+
+
+def forget_waves(store: Store, claimed: Sequence[RunConfig]) -> None:
+    """Remove the waves of runs that this process holds: nobody else can be at work on them."""
+    for begun in WaveFolder.begun(store, claimed[0]):
+        if begun.has_any(claimed):
+            begun.clear()
+
+
+def clear_ended(store: Store, configs: Iterable[RunConfig]) -> None:
+    """Remove what is left of waves whose runs have their results, made one by one perhaps."""
+    for group in alike(configs):
+        for wave in WaveFolder.begun(store, group[0]):
+            if wave.is_over():
+                wave.clear()
 
 
 def _beside(store: Store, config: RunConfig) -> Path:

@@ -123,7 +123,7 @@ class TestRun:
         assert found["settings"]["strength"] == 10
         assert found["settings"]["lr"] == 5e-4
 
-    def test_threads_and_tensorboard(self, fopng, tmp_path):
+    def test_threads_and_trackers(self, fopng, tmp_path):
         result(
             fopng,
             "split-digits",
@@ -132,12 +132,15 @@ class TestRun:
             "1",
             "--track",
             "tensorboard",
+            "--track",
+            "wandb",
             "--engine",
             "single",
             "--device",
             "cpu",
         )
         assert list(tmp_path.rglob("tensorboard/events*"))
+        assert list(tmp_path.rglob("wandb/offline-run-*/*.wandb"))
 
     def test_ones_own_stream_and_model(self, fopng, tmp_path):
         (tmp_path / "tasks_of_mine.py").write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 
 from fopng.benchmarks.base import Benchmark, ImageBenchmark
 from fopng.benchmarks.domains import Permuted, Rotated
@@ -11,6 +10,7 @@ from fopng.benchmarks.own import OwnStream
 from fopng.benchmarks.split import SplitByClass
 from fopng.benchmarks.stream import Scenario
 from fopng.data.catalog import DATASETS
+from fopng.data.folder import image_folder
 
 KINDS: dict[str, type[ImageBenchmark]] = {each.kind: each for each in (Permuted, Rotated, SplitByClass)}
 
@@ -39,9 +39,9 @@ def find_benchmark(reference: str) -> Benchmark:
     if reference in BENCHMARKS:
         return BENCHMARKS[reference]
     kind, _, dataset = reference.partition("-")
-    if kind in KINDS and Path(dataset).expanduser().is_dir():
+    if kind in KINDS and image_folder(dataset) is not None:
         return KINDS[kind](dataset)
-    if Path(reference).expanduser().is_dir():
+    if image_folder(reference) is not None:
         return SplitByClass(reference, Scenario.TASK)
     if ":" in reference:
         return OwnStream(reference)

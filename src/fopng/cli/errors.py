@@ -45,10 +45,20 @@ def _explain(error: Exception) -> int:
     from fopng.checkpoint import CheckpointError
     from fopng.cli.work import FailedRunsError
     from fopng.data.errors import DataError
+    from fopng.distributed.cluster import ClusterError
     from fopng.locks import HeldError
     from fopng.result import DamagedFileError
 
-    failures = (DataError, OSError, ImportError, CheckpointError, DamagedFileError, HeldError, FailedRunsError)
+    failures = (
+        DataError,
+        OSError,
+        ImportError,
+        CheckpointError,
+        DamagedFileError,
+        HeldError,
+        FailedRunsError,
+        ClusterError,
+    )
     if isinstance(error, Stopped):
         return _say(str(error), error.code)
     if isinstance(error, ValueError) and not isinstance(

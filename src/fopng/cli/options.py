@@ -22,6 +22,7 @@ class Engine(StrEnum):
     AUTO = "auto"
     REPLICAS = "replicas"
     SINGLE = "single"
+    RAY = "ray"
 
 
 class PrecisionName(StrEnum):
@@ -46,6 +47,8 @@ class Tracker(StrEnum):
     """Who else is told."""
 
     TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
 
 
 class ScenarioName(StrEnum):
@@ -204,7 +207,17 @@ EngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster.",
+        help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster. "
+        "ray: on a cluster, or on all cores and GPUs of this machine.",
+        rich_help_panel=_HOW,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="The Ray cluster for --engine ray, HOST:PORT; this machine is one of it. RAY_ADDRESS is the same.",
+        show_default=False,
         rich_help_panel=_HOW,
     ),
 ]
@@ -229,9 +242,13 @@ JobsOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Do finished runs again.", rich_help_panel=_HOW)]
 TrackOption = Annotated[
-    Tracker | None,
+    list[Tracker] | None,
     typer.Option(
-        "--track", help="Write curves for TensorBoard into each run's folder.", show_default=False, rich_help_panel=_HOW
+        "--track",
+        help="Write curves for TensorBoard or Weights & Biases into each run's folder, or for MLflow into that of all runs. "
+        "Can be repeated.",
+        show_default=False,
+        rich_help_panel=_HOW,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fopng.cli.options import (
+    AddressOption,
     AgainOption,
     BatchSizeOption,
     DataDirOption,
@@ -49,6 +50,7 @@ class WorkOptions:
     out: OutOption = Path("runs")
     data_dir: DataDirOption = None
     engine: EngineOption = Engine.AUTO
+    address: AddressOption = None
     device: DeviceOption = Device.AUTO
     threads: ThreadsOption = None
     jobs: JobsOption = 1
@@ -67,8 +69,9 @@ class WorkOptions:
             threads=self.threads,
             jobs=self.jobs,
             again=self.again,
-            tensorboard=self.track is not None,
+            trackers=tuple(tracker.value for tracker in self.track or ()),
             engine=self.engine,
+            address=self.address,
             keep_going=keep_going,
         )
 

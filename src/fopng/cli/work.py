@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from rich.console import Console
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fopng.config import RunConfig
     from fopng.result import RunResult
     from fopng.runs import Workshop
+    from fopng.waves import EngineName
 
 
 class FailedRunsError(RuntimeError):
@@ -39,20 +40,39 @@ class Means:
     threads: int | None = None
     jobs: int = 1
     again: bool = False
-    tensorboard: bool = False
+    trackers: tuple[str, ...] = ()
     engine: Engine = Engine.AUTO
+    address: str | None = None
+    """Of the cluster, for the engine that has one."""
     keep_going: bool = False
     """Whether a run that fails is told and left out, instead of ending the command."""
+
+    @property
+    def engine_here(self) -> EngineName:
+        """How one machine does its runs; a worker of a cluster in the way that is faster."""
+        return "auto" if self.engine is Engine.RAY else cast("EngineName", self.engine.value)
+
+    def __post_init__(self) -> None:
+        if self.address is not None and self.engine is not Engine.RAY:
+            raise ValueError(f"Expected --engine ray with --address, got {self.engine.value}. Add it.")
+        if self.jobs > 1 and self.engine is Engine.RAY:
+            raise ValueError(f"Expected no --jobs with --engine ray, got {self.jobs}. Ray starts as many as fit.")
 
 
 def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     """The results of these runs, with progress on stderr; `Stopped` when a signal came, after everything was saved."""
     from fopng.locks import HeldError
+    from fopng.observers import require_trackers
     from fopng.train import Interrupted
 
+    require_trackers(means.trackers)
     console = Console(stderr=True, highlight=False, emoji=False)
     with StopSignals() as signals, _warnings_told(_teller(console)):
         try:
+            if means.engine is Engine.RAY:
+                from fopng.cli.cluster import do_on_cluster
+
+                return do_on_cluster(configs, means, console, _teller(console), signals)
             if means.jobs > 1:
                 from fopng.cli.workers import do_with_workers
 
@@ -83,10 +103,10 @@ def workshop(means: Means, notice: Callable[[str], None], should_stop: Callable[
         store=Store(means.out),
         device=find_device(means.device),
         data_dir=means.data_dir,
-        tensorboard=means.tensorboard,
+        trackers=means.trackers,
         notice=notice,
         should_stop=should_stop,
-        engine=means.engine.value,
+        engine=means.engine_here,
         keep_going=means.keep_going,
     )
 

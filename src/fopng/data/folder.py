@@ -14,6 +14,20 @@ from fopng.data.holdout import last_of_each_class
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
 
 
+_LENT: dict[str, Path] = {}
+
+
+def lend_folder(reference: str, folder: Path) -> None:
+    """Have a path mean a folder that lies elsewhere on this machine: for a process that was sent a copy of it."""
+    _LENT[reference] = folder
+
+
+def image_folder(reference: str) -> Path | None:
+    """The folder that a user's path names, if there is one."""
+    folder = _LENT.get(reference, Path(reference).expanduser())
+    return folder if folder.is_dir() else None
+
+
 def read_folder(folder: Path) -> tuple[Arrays, tuple[str, ...]]:
     """The four arrays and the names of the classes, sorted.
 

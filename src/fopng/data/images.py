@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fopng.data.catalog import DATASETS, find_dataset
-from fopng.data.folder import read_folder
+from fopng.data.folder import image_folder, read_folder
 from fopng.data.library import load_arrays
 from fopng.data.pixels import Scaling
 
@@ -91,8 +91,8 @@ def load(name: str, data_dir: Path | None = None) -> ImageSet:
         name: one of `DATASETS`, or a folder with an image folder for each class.
         data_dir: where to look before the places that are always looked in.
     """
-    if name not in DATASETS and Path(name).expanduser().is_dir():
-        return _from_folder(Path(name).expanduser())
+    if name not in DATASETS and (folder := image_folder(name)) is not None:
+        return _from_folder(folder)
     dataset = find_dataset(name)
     arrays = load_arrays(dataset, data_dir)
     train, test = (

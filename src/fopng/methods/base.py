@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from fopng.likelihood import Labels
-from fopng.memory import GradientMemory
 from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
+from fopng.peers import ALONE, Peers
 from fopng.projection import Projector, Remover
 from fopng.samples import Rehearser, SampleMemory
+from fopng.stored import StoredGradients
 
 
 def require(holds: bool, message: str) -> None:
@@ -59,15 +60,17 @@ class Method(ABC):
 
     Attributes:
         vectors: state that speaks of the parameters, `[..., p]`, and grows with them.
+        peers: the processes that share the run.
         matrices: state of any other shape, `[..., *]` (the factors of a layer), named by the method.
     """
 
     momentum: float | Tensor
     vectors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     matrices: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    memory: GradientMemory | None = field(default=None, init=False, repr=False)
+    memory: StoredGradients | None = field(default=None, init=False, repr=False)
     samples: SampleMemory | None = field(default=None, init=False, repr=False)
     active: frozenset[str] | None = field(default=None, init=False, repr=False)
+    peers: Peers = field(default=ALONE, init=False, repr=False)
     layout: ParamLayout = field(init=False, repr=False)
     _mask: Tensor | None = field(default=None, init=False, repr=False)
 
@@ -81,6 +84,8 @@ class Method(ABC):
     """Whether the method itself trains the first task, when nothing else is asked for."""
     scalar_rate: ClassVar[bool] = False
     """Whether one learning rate must hold for all parameters."""
+    matrices_of_inputs: ClassVar[bool] = False
+    """Whether `matrices` speak of the inputs of layers alone, whatever their outputs."""
     watches: ClassVar[bool] = False
     """Whether it must see the steps of another optimizer that learns the first task."""
 
@@ -215,7 +220,7 @@ class Method(ABC):
     def state_dict(self) -> dict[str, Any]:
         """The state, as tensors."""
         memory = None if self.memory is None else self.memory.state_dict()
-        samples = None if self.samples is None else self.samples.state_dict()
+        samples = None if self.samples is None else self.samples.state_dict(self.peers)
         return {"vectors": dict(self.vectors), "matrices": dict(self.matrices), "memory": memory, "samples": samples}
 
     def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
@@ -231,9 +236,8 @@ class Method(ABC):
         self.vectors = {name: value.to(like) for name, value in state["vectors"].items()}
         self.matrices = {name: value.to(like) for name, value in state["matrices"].items()}
         if self.memory is not None and state["memory"] is not None:
-            self.memory = GradientMemory(layout, capacity=self.memory.capacity)
-            tensors = {k: t.to(like) if t.is_floating_point() else t for k, t in state["memory"].items()}
-            self.memory.load_state_dict(tensors)
+            self.memory = self.memory.empty(layout)
+            self.memory.load_state_dict(state["memory"], like)
         if self.samples is not None and state["samples"] is not None:
-            self.samples.load_state_dict(state["samples"], like)
+            self.samples.load_state_dict(state["samples"], like, self.peers)
         self.attach(current)

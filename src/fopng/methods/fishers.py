@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal, TypeAlias, final
 
@@ -16,12 +16,13 @@ from fopng.kfac import EigenCorrected, Kronecker, kronecker_matvec, kronecker_ti
 from fopng.kronecker import KroneckerFisher, LayerBasis, across
 from fopng.likelihood import Labels
 from fopng.lowrank import LowRankPlusDiagonal, averaged, product
-from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.memory import Basis, ScaledBasis
 from fopng.methods.task import TaskData
 from fopng.metric import Diagonal, Full, Metric
 from fopng.moments import LayerMoments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
+from fopng.stored import StoredGradients
 
 FisherName: TypeAlias = Literal["diagonal", "kfac", "ekfac", "low-rank", "full"]
 """How a Fisher is approximated: its diagonal, a Kronecker product a layer, that with corrected eigenvalues, its leading directions
@@ -57,7 +58,7 @@ class FisherKind(ABC):
         """`F + damping I`."""
 
     @abstractmethod
-    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+    def basis(self, fisher: Estimate, stored: StoredGradients) -> Basis:
         """`F G`."""
 
     @abstractmethod
@@ -99,7 +100,7 @@ class DiagonalKind(FisherKind):
     def metric(self, layout: ParamLayout, fisher: Estimate, damping: float | Tensor) -> Metric:
         return Diagonal(fisher.vector, damping=damping)
 
-    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+    def basis(self, fisher: Estimate, stored: StoredGradients) -> Basis:
         return ScaledBasis(stored, fisher.vector)
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
@@ -107,7 +108,7 @@ class DiagonalKind(FisherKind):
             names: DenseGradients(own.slab(0, own.size) * fisher.vector[..., None, gradients.layout.span(names)])
             for names, own in gradients.layers.items()
         }
-        return SampleGradients(gradients.layout, layers, gradients.count)
+        return replace(gradients, layers=layers)
 
 
 class _Factored(FisherKind):
@@ -116,7 +117,7 @@ class _Factored(FisherKind):
     def numbers(self, layout: ParamLayout) -> int:
         return 8 * moment_numbers(layout)
 
-    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+    def basis(self, fisher: Estimate, stored: StoredGradients) -> Basis:
         layers = unpack(fisher.matrices)
         inside = {name for names in layers for name in names}
         if all(names in layers or inside.isdisjoint(names) for names in stored.layers):
@@ -126,7 +127,7 @@ class _Factored(FisherKind):
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:
         layers = {names: _times(fisher, gradients.layout, names, own) for names, own in gradients.layers.items()}
-        return SampleGradients(gradients.layout, layers, gradients.count)
+        return replace(gradients, layers=layers)
 
 
 @final
@@ -183,7 +184,7 @@ class FullKind(FisherKind):
     def metric(self, layout: ParamLayout, fisher: Estimate, damping: float | Tensor) -> Metric:
         return Full(fisher.matrices["full"], damping=damping)
 
-    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+    def basis(self, fisher: Estimate, stored: StoredGradients) -> Basis:
         matrix = fisher.matrices["full"]
         return ChangedBasis(stored, lambda v: (matrix @ v.unsqueeze(-1)).squeeze(-1))
 
@@ -215,7 +216,7 @@ class LowRankKind(FisherKind):
     def metric(self, layout: ParamLayout, fisher: Estimate, damping: float | Tensor) -> Metric:
         return LowRankPlusDiagonal(fisher.vector, fisher.matrices["rows"], damping=damping)
 
-    def basis(self, fisher: Estimate, stored: GradientMemory) -> Basis:
+    def basis(self, fisher: Estimate, stored: StoredGradients) -> Basis:
         return ChangedBasis(stored, partial(product, fisher.vector, fisher.matrices["rows"]))
 
     def times(self, fisher: Estimate, gradients: SampleGradients) -> SampleGradients:

@@ -35,6 +35,7 @@ class InputMemory(Method):
     input_samples: int | None
 
     estimates: ClassVar[bool] = True
+    matrices_of_inputs: ClassVar[bool] = True
 
     _projector: LayerwiseProjector | None = field(default=None, init=False, repr=False)
 

@@ -12,7 +12,7 @@ from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, RehearsingMethod
 from fopng.samples import Block, Rehearser
-from fopng.sampling import TaskSamples, same_answers
+from fopng.sampling import TaskSamples
 from fopng.types import Predict
 
 
@@ -66,7 +66,7 @@ class LwFMethod(RehearsingMethod):
             for number, task in enumerate(self.kept.learnt):
                 asked = replace(sampled, batch=sampling.as_task(sampled.batch, task.name))
                 answers = sampling.answers(asked.batch)
-                if not any(same_answers([answers, block.answers]) for block in found if block.answers is not None):
+                if not any(sampling.alike([answers, block.answers]) for block in found if block.answers is not None):
                     found.append(Block.of(asked, number, answers))
             blocks += found
         return blocks

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from fopng.fisher import check_rewindable
 from fopng.likelihood import Likelihood
@@ -13,10 +14,12 @@ from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups
+from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
+from fopng.peers import Peers, group_peers, peers_of, warn_if_not_shared
 from fopng.persample import GradientSource
 from fopng.types import Batch, Predict, predict_pairs, sample_count
 
@@ -29,7 +32,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
     `begin_task`, then for every epoch `refresh` and the usual steps, then `end_task`; the same for every method.
 
     Args:
-        model: the model to train; its trainable parameters are optimized.
+        model: the model to train; its trainable parameters are optimized. Inside a `DistributedDataParallel`, the processes of
+            that share the run: each has a shard of the data and of what is kept (docs/scaling.md).
         lr: the learning rate.
         method: the mathematics.
         first_task: what trains the first task.
@@ -56,10 +60,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
             )
         require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
         method.check()
-        self.model, self.method = model, method
-        self.layout = ParamLayout.of(model)
+        self.model, peers = peers_of(model)
+        self.method = method
+        self.layout = ParamLayout.of(self.model)
         self._list_parameters()
-        self._predict = predict_pairs if predict is None else predict
+        self.predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
@@ -70,8 +75,20 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._last: Step | None = None
         super().__init__(make_groups(groups, self._parameters), {"lr": lr})
         self._rate()
-        self._attach()
+        self._join(peers)
         self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
+
+    def share(self, group: ProcessGroup | None = None) -> None:
+        """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
+
+        For a model that is wrapped later (by a framework), or whose gradients are averaged by hand.
+
+        Args:
+            group: of `torch.distributed`; None for all processes.
+        """
+        if self.steps or self.tasks_done or self._open:
+            raise RuntimeError("A run is shared before the first task. Call share() right after the optimizer is made.")
+        self._join(group_peers(group, self._parameters[0].device))
 
     # The life cycle
 
@@ -84,11 +101,32 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if self._open and (task is None or task != self._task):
             raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task(loader) before begin_task.")
         self._raise_nonfinite()
+        warn_if_not_shared(self.peers, stacklevel=2)
         self._follow_model()
         self._open, self._task = True, task
         for parameter in self._parameters:
             # a stale gradient would make another task's head take part in this one
             parameter.grad = None
+
+    def adopt_parameters(self) -> None:
+        """Go on with parameters that were replaced, by ones of the same shape or with more rows (a classifier that grows).
+
+        Between two tasks. The first rows are the old ones, of which all that is known stays; about new ones it is zero.
+        """
+        self._raise_nonfinite()
+        named = dict(self.model.named_parameters())
+        replaced = replaced_parameters(self.layout.names, self._parameters, named)
+        if not replaced:
+            return
+        if self._open:
+            raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task before adopt_parameters.")
+        layout = ParamLayout({name: named[name].shape for name in self.layout.names if name in named})
+        grow_method(self.method, layout)
+        for optimizer in (self, *([] if self._first is None else [self._first.optimizer])):
+            put_in_place(optimizer, replaced)
+        self.layout = layout
+        self._list_parameters()
+        self._attach()
 
     def refresh(self, batches: Iterable[Batch]) -> None:
         """Estimate what the method needs of the new task, once an epoch; nothing while another optimizer trains it.
@@ -115,8 +153,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
         with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
-            if not any(sample_count(batch) for batch in batches):
-                raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
+            self._check_samples(batches)
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
@@ -156,6 +193,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
             return None
         with torch.no_grad(), unrounded(self._parameters):
             return self._last.removed_fraction()
+
+    @property
+    def in_task(self) -> bool:
+        """Whether a task has been begun and not ended."""
+        return self._open
 
     # State
 
@@ -206,6 +248,20 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._last = None
         self._finite = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
+        self._raise_nonfinite()
+        derived = ("source", "_last", "_finite")
+        kept = {name: value for name, value in vars(self).items() if name not in derived}
+        # no longer of use once its task is done; and torch's own optimizers cannot be read by every kind of pickle
+        return {**kept, "_first": self._first_at_work}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "layout" in state:
+            self._last, self._finite = None, None
+            self._attach()
+
     # Inside
 
     @property
@@ -220,8 +276,15 @@ class ContinualOptimizer(torch.optim.Optimizer):
         named = dict(self.model.named_parameters())
         self._parameters = [named[name] for name in self.layout.names]
 
+    def _join(self, peers: Peers) -> None:
+        self.peers = self.method.peers = peers
+        self.method.memory = None
+        # everyone draws for all, and takes what is its own
+        peers.agree(self.generator, 0)
+        self._attach()
+
     def _attach(self) -> None:
-        self.source = GradientSource(self.model, predict=self._predict, likelihood=self._likelihood, layout=self.layout)
+        self.source = GradientSource(self.model, predict=self.predict, likelihood=self._likelihood, layout=self.layout)
         self.method.attach(self.layout)
 
     def _follow_model(self, frozen: Collection[str] = ()) -> None:
@@ -235,13 +298,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
         layout.check_extends(self.layout)
+        refuse_replaced(replaced_parameters(self.layout.names, self._parameters, named))
         held = {id(p) for group in self.param_groups for p in group["params"]}
         new = [p for name, p in named.items() if name in known and id(p) not in held]
-        replaced = [name for name, p in named.items() if name in self.layout.shapes and id(p) not in held]
-        if replaced:
-            raise ValueError(
-                f"Expected the model's own parameters, got new tensors for {replaced}. Make a new optimizer."
-            )
         if layout != self.layout:
             self.layout = layout
             self._list_parameters()
@@ -252,7 +311,13 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        return LoaderTask(self.source, batches, self.generator, self._flat_parameters)
+        return LoaderTask(self.source, batches, self.generator, self._flat_parameters, self.peers, self.tasks_done)
+
+    def _check_samples(self, batches: Iterable[Batch]) -> None:
+        found = self.peers.gather(any(sample_count(batch) for batch in batches))
+        if not all(found):
+            where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
+            raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
@@ -321,7 +386,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
         held = [(own, dict(own)) for own in method.changing]
-        rehearser = ModelRehearser(self.source, self._parameters)
+        rehearser = ModelRehearser(self.source, self._parameters, self.peers)
         method.rehearse(rehearser)
         names = {*names, *rehearser.reached}
         method.set_active(names)

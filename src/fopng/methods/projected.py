@@ -8,11 +8,13 @@ from torch import Tensor
 
 from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
 from fopng.likelihood import Score
-from fopng.memory import Basis, GradientMemory, ScaledBasis
+from fopng.memory import Basis, ScaledBasis
 from fopng.methods.base import Method, TaskData, choose, holds, is_count, require
 from fopng.metric import Diagonal, Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import Form, Projector
+from fopng.spread_memory import new_memory
+from fopng.stored import StoredGradients
 
 ORTHOGONAL_GRAM_DAMPING = 1e-6
 """The default of `gram_damping` where it is relative to the Gram matrix: enough for its rounding in float32."""
@@ -71,7 +73,8 @@ class ProjectedMethod(Method):
 
     def attach(self, layout: ParamLayout) -> None:
         if self.memory is None:
-            self.memory = GradientMemory(layout, capacity=self.max_directions if self.when_full == "thin" else None)
+            capacity = self.max_directions if self.when_full == "thin" else None
+            self.memory = new_memory(layout, capacity=capacity, peers=self.peers)
         super().attach(layout)
 
     def forget_derived(self) -> None:
@@ -79,7 +82,7 @@ class ProjectedMethod(Method):
         super().forget_derived()
 
     @property
-    def stored(self) -> GradientMemory:
+    def stored(self) -> StoredGradients:
         """The memory."""
         assert self.memory is not None
         return self.memory
@@ -88,7 +91,7 @@ class ProjectedMethod(Method):
         """The directions to project away: `G`, or what the method makes of it."""
         return self.visible()
 
-    def visible(self, change: Callable[[GradientMemory], Basis] = lambda stored: stored) -> Basis:
+    def visible(self, change: Callable[[StoredGradients], Basis] = lambda stored: stored) -> Basis:
         """The stored gradients, or what is made of them, in the parameters that take part."""
         if self.active is None:
             return change(self.stored)

@@ -7,8 +7,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource
 from fopng.samples import Drawn, Rehearser
+from fopng.types import sample_count
 
 
 class HeadChanged(UserWarning):
@@ -22,17 +24,21 @@ class ModelRehearser:
     Args:
         source: the model.
         parameters: those of its layout, in order.
+        peers: the processes that rehearse with it, each on samples of its own.
 
     Attributes:
         reached: the names of the parameters that had a gradient.
     """
 
-    def __init__(self, source: GradientSource, parameters: Sequence[nn.Parameter]) -> None:
-        self._source, self._parameters = source, parameters
+    def __init__(self, source: GradientSource, parameters: Sequence[nn.Parameter], peers: Peers = ALONE) -> None:
+        self._source, self._parameters, self._peers = source, parameters, peers
         self.reached: set[str] = set()
 
     def gradient(self, drawn: Drawn) -> Tensor:
         """The gradient of the loss on these samples, `[p]`."""
+        if not sample_count(drawn.batch):
+            # others have been drawn, in other processes
+            return self._flat({})
         named = zip(self._source.layout.names, self._parameters, strict=True)
         trained = {name: parameter for name, parameter in named if parameter.requires_grad}
         with torch.enable_grad():
@@ -45,6 +51,16 @@ class ModelRehearser:
         self.reached |= reached.keys()
         _warn_of_another_head(drawn.path, trained.keys(), reached.keys())
         return self._flat(reached)
+
+    def together(self, g: Tensor) -> Tensor:
+        """What all processes have found, and which parameters any has reached: one sum."""
+        if self._peers.count == 1:
+            return g
+        names = self._source.layout.names
+        flags = g.new_tensor([name in self.reached for name in names])
+        found = self._peers.sum(torch.cat([g, flags]))
+        self.reached |= {name for name, flag in zip(names, found[len(g) :].tolist(), strict=True) if flag}
+        return found[: len(g)]
 
     def _flat(self, named: dict[str, Tensor]) -> Tensor:
         layout = self._source.layout
@@ -71,7 +87,7 @@ def total_gradient(rehearser: Rehearser, drawn: Iterable[Drawn]) -> Tensor | Non
     for each in drawn:
         g = rehearser.gradient(each)
         total = g if total is None else total + g
-    return total
+    return None if total is None else rehearser.together(total)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

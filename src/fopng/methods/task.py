@@ -7,11 +7,13 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from fopng.dealing import Deal
 from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
 from fopng.kronecker import LayerBasis, SquareSums
-from fopng.likelihood import Labels, Score, Signals
+from fopng.likelihood import Labels, Score, Signals, draws_labels
 from fopng.lowrank import low_rank_fisher
 from fopng.moments import Moments, input_moments, layer_moments
+from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource, SampleGradients
 from fopng.pulling import Names
 from fopng.sampling import BatchSamples, TaskSamples
@@ -64,44 +66,55 @@ class TaskData(Protocol):
 @final
 @dataclass(frozen=True)
 class LoaderTask(TaskData):
-    """The task at hand of a drop-in optimizer: its model and its batches."""
+    """The task at hand of a drop-in optimizer: its model and its batches, and the processes that share them."""
 
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
     flatten: Callable[[], Tensor]
+    peers: Peers = ALONE
+    turn: int = 0
 
     def parameters(self) -> Tensor:
         return self.flatten()
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        return diagonal_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+        return diagonal_fisher(
+            self.source, self.batches, labels=labels, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def gradients(self, count: int, score: Score) -> list[SampleGradients]:
-        return stored_gradients(self.source, self.batches, count, score=score, generator=self.generator)
+        return stored_gradients(
+            self.source, self.batches, count, score=score, generator=self.generator, peers=self.peers, turn=self.turn
+        )
 
     def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        return input_moments(self.source, self.batches, samples=samples, generator=self.generator)
+        return input_moments(self.source, self.batches, samples=samples, generator=self.generator, peers=self.peers)
 
     def moments(self, signals: Signals, samples: int | None) -> Moments:
-        return layer_moments(self.source, self.batches, signals=signals, samples=samples, generator=self.generator)
+        return layer_moments(
+            self.source, self.batches, signals=signals, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def turned_squares(
         self, bases: Mapping[Names, LayerBasis], labels: Labels, samples: int | None
     ) -> dict[Names, Tensor]:
-        sums = SquareSums(self.source, labels, bases, generator=self.generator)
-        for chunk in chunks(self.source, self.batches, samples, self.generator, None):
+        deal = Deal(self.generator, self.peers, labels=draws_labels(labels))
+        sums = SquareSums(self.source, labels, bases, generator=deal, peers=self.peers)
+        for chunk in chunks(self.source, self.batches, samples, deal, None):
             sums.add(chunk)
         return sums.mean()
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
-        return full_fisher(self.source, self.batches, labels=labels, samples=samples, generator=self.generator)
+        return full_fisher(
+            self.source, self.batches, labels=labels, samples=samples, generator=self.generator, peers=self.peers
+        )
 
     def low_rank_fisher(self, labels: Labels, samples: int | None, rank: int) -> tuple[Tensor, Tensor]:
         return low_rank_fisher(
-            self.source, self.batches, rank, labels=labels, samples=samples, generator=self.generator
+            self.source, self.batches, rank, labels=labels, samples=samples, generator=self.generator, peers=self.peers
         )
 
     @property
     def sampling(self) -> BatchSamples:
-        return BatchSamples(self.source, self.batches, self.generator)
+        return BatchSamples(self.source, self.batches, self.generator, self.peers)

@@ -12,16 +12,22 @@ from fopng.observers.events import (
     TaskEnded,
     TaskStarted,
 )
-from fopng.observers.jsonlog import JsonLog, read_log
+from fopng.observers.jsonlog import JsonLog, append_line, read_log
+from fopng.observers.mlflow import MLflow
 from fopng.observers.progress import ProgressBar, ProgressLines, progress
 from fopng.observers.tensorboard import TensorBoard
+from fopng.observers.tracker import Tracked, Tracker
+from fopng.observers.tracking import TRACKERS, make_trackers, require_trackers
+from fopng.observers.wandb import WandB
 
 __all__ = [
+    "TRACKERS",
     "Audience",
     "EpochStarted",
     "Evaluated",
     "Event",
     "JsonLog",
+    "MLflow",
     "Observer",
     "ProgressBar",
     "ProgressLines",
@@ -31,6 +37,12 @@ __all__ = [
     "TaskEnded",
     "TaskStarted",
     "TensorBoard",
+    "Tracked",
+    "Tracker",
+    "WandB",
+    "append_line",
+    "make_trackers",
     "progress",
     "read_log",
+    "require_trackers",
 ]

@@ -114,10 +114,11 @@ class Audience:
             if type(observer).__module__.startswith(__package__):
                 observer.observe(event)
             else:
-                with random_states_kept(_present_device()):
+                with random_states_kept(present_device()):
                     observer.observe(event)
 
 
-def _present_device() -> torch.device:
+def present_device() -> torch.device:
+    """The device whose random state may matter."""
     # A process that has not used CUDA must not start to because somebody watches.
     return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")

@@ -50,17 +50,25 @@ class JsonLog:
         if isinstance(event, StepDone):
             if event.step % self._every == 0:
                 facts = {"task": event.task, "epoch": event.epoch, "step": event.step, **event.measure()}
-                self._append("step", facts)
+                append_line(self._path, "step", facts)
             return
         if isinstance(event, RunStarted):
             _remove_torn_line(self._path)
         members = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-        self._append(_NAMES[type(event)], members)
+        append_line(self._path, _NAMES[type(event)], members)
 
-    def _append(self, name: str, facts: Mapping[str, object]) -> None:
-        line = json.dumps(_plain({"event": name, "time": round(time.time(), 3), **facts}), allow_nan=False) + "\n"
-        with atomic.as_write_error(self._path), self._path.open("ab") as file:
-            file.write(line.encode())
+
+def append_line(path: Path, name: str, facts: Mapping[str, object]) -> None:
+    """Append an event to a log, with the time.
+
+    Args:
+        path: the log.
+        name: what happened.
+        facts: what is known about it.
+    """
+    line = json.dumps(_plain({"event": name, "time": round(time.time(), 3), **facts}), allow_nan=False) + "\n"
+    with atomic.as_write_error(path), path.open("ab") as file:
+        file.write(line.encode())
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:

@@ -1,40 +1,41 @@
 """Curves in TensorBoard."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import final
+from typing import ClassVar, Self, final
 
-from fopng.observers.events import Evaluated, Event, RunEnded, StepDone
+from fopng.observers.events import RunEnded, RunStarted
+from fopng.observers.tracker import Tracked, Tracker
 
 
 @final
-class TensorBoard:
-    """Write what one step in `every` measured, and the accuracies, where TensorBoard finds them."""
+class TensorBoard(Tracker):
+    """Write where `tensorboard --logdir` finds it.
+
+    Args:
+        folder: of this run alone.
+        every: one step in so many is measured.
+    """
+
+    package: ClassVar[str] = "tensorboard"
 
     def __init__(self, folder: Path, *, every: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ModuleNotFoundError(
-                "Expected the package tensorboard, got none. Install it with: pip install 'fopng[tensorboard]'"
-            ) from error
-        self._writer = SummaryWriter(str(folder))
-        self._every = every
-        self._step = 0
+        super().__init__(every=every)
+        self._folder = folder
 
-    def observe(self, event: Event) -> None:
-        """Write the scalars of an event."""
-        if isinstance(event, StepDone):
-            self._step = event.step
-            if event.step % self._every == 0:
-                for name, value in event.measure().items():
-                    self._write(f"step/{name}", value)
-        elif isinstance(event, Evaluated):
-            self._write(f"{event.part}/average", event.average)
-            for task, accuracy in enumerate(event.accuracies, start=1):
-                if accuracy is not None:
-                    self._write(f"{event.part}/task {task}", accuracy)
-        elif isinstance(event, RunEnded):
-            self._writer.close()
+    @classmethod
+    def of(cls, tracked: Tracked) -> Self:
+        return cls(tracked.run / "tensorboard", every=tracked.every)
 
-    def _write(self, name: str, value: float) -> None:
-        self._writer.add_scalar(name, value, self._step)
+    def start(self, event: RunStarted) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # what a killed process wrote beyond its last checkpoint is written again, and hidden by this
+        self._writer = SummaryWriter(str(self._folder), purge_step=event.done + 1 if event.done else None)
+
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def end(self, event: RunEnded) -> None:
+        self._writer.close()

@@ -74,6 +74,10 @@ class StackedTaskSamples:
         few = take(batch, torch.arange(min(FEW, sample_count(batch, 1))), 1)
         return same_answers([self._asked(self.as_task(few, task)) for task in tasks])
 
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit."""
+        return same_answers(answers)
+
     def sensitivity(self, samples: int | None) -> Tensor:
         """The mean over samples of `|d |outputs|^2 / d theta|`, `[R, p]`."""
         return self.measure(samples)
@@ -114,3 +118,7 @@ class StackedRehearser:
         named = {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
         self.reached |= named.keys()
         return self._model.layout.join(named)
+
+    def together(self, g: Tensor) -> Tensor:
+        """Runs side by side are in one process."""
+        return g

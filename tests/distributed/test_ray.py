@@ -1,0 +1,284 @@
+"""Waves on a real Ray, of several nodes on this machine: workers, nodes and drivers are killed; nothing is lost or done twice."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from fopng.distributed.cluster import Dispatcher, connect
+from fopng.distributed.cluster.connecting import LOOPBACK, QUIET, import_ray
+from fopng.observers import read_log
+from fopng.request import Request
+from fopng.runs import Workshop
+from fopng.store import RunFolder, Store
+from small_runs import CPU
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("Ray is not installed", allow_module_level=True)
+
+PATIENCE = 300
+"""Seconds after which a process counts as stuck."""
+
+METHODS = ("sgd", "fopng", "ewc")
+
+
+def wanted():
+    """Three waves of two runs, or fewer of more."""
+    request = Request(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=15, assignments=["tasks=2"])
+    return request.configurations()
+
+
+def measured(result):
+    names = ("config", "accuracy", "initial_accuracy", "accuracy_before", "status")
+    return {name: getattr(result, name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def local(session_cache, tmp_path_factory):
+    """The same runs by the local engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOPNG_CACHE", str(session_cache))
+        shop = Workshop(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
+        return {result.config.key: measured(result) for result in shop.do(wanted())}
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """A short path for temporary files: Ray's sockets lie below it, and workers leave their numbers in it."""
+    path = Path(tempfile.mkdtemp(prefix="fopng"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(folder, session_cache):
+    """A head without room for waves, to which a test adds nodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (QUIET | LOOPBACK | {"TMPDIR": str(folder), "FOPNG_CACHE": str(session_cache)}).items():
+            patch.setenv(name, value)
+        patch.setattr(tempfile, "tempdir", None)
+        ray = import_ray({})
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.fixture
+def driver(cluster, tmp_path):
+    """A dispatcher in this process, and the number of times that each run's result was written."""
+    ray = import_ray({})
+    written = []
+    finish = RunFolder.finish
+
+    def count(folder, result):
+        written.append(result.config.key)
+        finish(folder, result)
+
+    def do(configs, happens, told):
+        shop = Workshop(store=Store(tmp_path / "runs"), device=CPU, save_seconds=0.2, notice=told)
+        workers = connect(cluster.address, configs, out=tmp_path / "runs")
+        return Dispatcher(shop, workers, show=happens).do(configs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "finish", count)
+        do.written = written
+        yield do
+    ray.shutdown()
+
+
+def workers_at_work(folder):
+    """The processes that do waves at the moment."""
+    found = [int(path.name.partition("-")[0]) for path in folder.glob("fopng-waves-*/*")]
+    return [process for process in found if is_running(process)]
+
+
+def node_of(worker, nodes):
+    """The node that a worker belongs to."""
+    return next(node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
+
+
+def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path):
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    accidents, told = [], []
+
+    def happens(tally):
+        """First a worker is killed; when its loss was noticed, a node on which another is at work."""
+        for worker in workers_at_work(folder)[:1] if tally.running else ():
+            if not accidents:
+                os.kill(worker, signal.SIGKILL)
+                accidents.append("worker")
+            elif accidents == ["worker"] and told:
+                cluster.remove_node(node_of(worker, nodes), allow_graceful=False)
+                accidents.append("node")
+
+    configs = wanted()
+    results = driver(configs, happens, told.append)
+    assert accidents == ["worker", "node"]
+    assert all("the worker was lost" in sentence for sentence in told)
+    assert len(told) >= 2
+    assert [measured(result) for result in results] == [local[config.key] for config in configs]
+    assert sorted(driver.written) == sorted(config.key for config in configs)
+    assert list(tmp_path.rglob("lock")) == []
+    cluster.remove_node(next(node for node in nodes if node in cluster.worker_nodes))
+
+
+@pytest.fixture
+def fopng(folder, session_cache, tmp_path):
+    """Start the command line as a process of its own, as the driver of a cluster."""
+    own = {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "FOPNG_CACHE": str(session_cache)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | own
+    processes = []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "fopng", *arguments, "--engine", "ray"]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # The cluster of these tests is one that only drivers on the loopback address can reach.
+            env=environment | (LOOPBACK if "--address" in arguments else {}),
+            cwd=tmp_path,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def wait_until_there(process, root, name):
+    """Until a file of this name is somewhere below a folder, or the process has ended."""
+    end = time.monotonic() + PATIENCE
+    while not list(root.rglob(name)) and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_path):
+    """With one worker there are waves done, under way and waiting when it happens."""
+    node = cluster.add_node(num_cpus=1)
+    asked = ("compare", "split-digits", *METHODS, "--seeds", "2", "--epochs", "15", "--set", "tasks=2", "--json")
+    command = (*asked, "--address", cluster.address)
+    first = fopng(*command)
+    wait_until_there(first, tmp_path, "result.json")
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=PATIENCE)
+    there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    assert 0 < len(there) < 6
+    second = fopng(*command)
+    out, err = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, err
+    found = Store(tmp_path / "runs").results()
+    assert {result.config.key: measured(result) for result in found} == local
+    assert {path: path.stat().st_mtime_ns for path in there} == there
+    assert len(json.loads(out)) == 6
+    cluster.remove_node(node)
+
+
+POISON = """
+from fopng.benchmarks import find_benchmark
+
+def stream(seed, validation):
+    if seed == 1:
+        raise RuntimeError("no such luck")
+    return find_benchmark("split-digits").build(seed=seed, validation=validation)
+"""
+
+
+def test_nobody_at_the_address(fopng):
+    process = fopng("run", "split-digits", "sgd", "--address", "127.0.0.1:1")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "Expected a Ray cluster at 127.0.0.1:1, got:" in err
+    assert "ray start --head" in err
+
+
+def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
+    """A function of the user's own reaches the workers, and what it raises comes home; nobody else can reach this Ray."""
+    (tmp_path / "mine.py").write_text(POISON)
+    process = fopng("run", "mine:stream", "sgd", "--seeds", "3", "--epochs", "1", "--json")
+    wait_until_there(process, tmp_path, "result.json")
+    started = descendants(process.pid)
+    heard_at = {address for child in started for address in listening(child)}
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, err
+    assert out == ""
+    assert "seed 1 failed 3 times and is left out: RuntimeError: no such luck" in err
+    assert "Traceback" not in err
+    assert "waves: " in err
+    assert sorted(result.config.seed for result in Store(tmp_path / "runs").results()) == [0, 2]
+    [log] = [path for path in tmp_path.rglob("log.jsonl") if not (path.parent / "result.json").exists()]
+    lines = list(read_log(log))
+    assert [line["event"] for line in lines] == ["failed"] * 3
+    assert "no such luck" in lines[-1]["traceback"]
+    assert heard_at != set()
+    assert heard_at <= LOOPBACK_ADDRESSES
+    assert_gone(started)
+
+
+def test_the_driver_alone_is_killed_and_takes_its_ray_along(fopng, tmp_path):
+    process = fopng("run", "split-digits", "sgd", "--epochs", "1000")
+    wait_until_there(process, tmp_path, "log.jsonl")
+    started = descendants(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    assert len(started) > 2
+    assert_gone(started)
+
+
+LOOPBACK_ADDRESSES = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""127.0.0.1 and ::1, as the system writes them."""
+
+
+def descendants(process):
+    """The processes below one, as far as they are there."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+def listening(process):
+    """The addresses that a process listens at."""
+    sockets = set()
+    for path in Path(f"/proc/{process}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(path))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                yield fields[1].partition(":")[0]
+
+
+def assert_gone(processes):
+    """They end within half a minute; a zombie has ended, and Ray's own agents look for their master for a minute more."""
+    end = time.monotonic() + 30
+    while left := [process for process in processes if is_running(process)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.2)
+
+
+def is_running(process):
+    with contextlib.suppress(OSError):
+        ended = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not ended and "Agent" not in Path(f"/proc/{process}/cmdline").read_text()
+    return False

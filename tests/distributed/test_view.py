@@ -1,0 +1,93 @@
+"""The live view, and what the command line says about clusters that it cannot use."""
+
+import io
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+from distributed.fake_cluster import FakeCluster
+from fopng.cli import main
+from fopng.cli.cluster import ClusterView, device_of
+from fopng.cli.options import Device
+from fopng.distributed.cluster import Tally
+from fopng.distributed.cluster.errands import Needs
+
+TALLY = Tally(done=2, running=3, waiting=4, failed=1, runs=100, runs_done=20, progress=25.0)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_words():
+    clock = Clock()
+    view = ClusterView(Console(file=io.StringIO()), clock=clock)
+    clock.now = 60.0
+    assert view.words(TALLY) == (
+        "waves: 2 done, 3 running, 4 waiting, 1 failed; runs: 20/100, 20.0 a minute, 3:00 left"
+    )
+
+
+def test_lines_in_a_log():
+    clock, file = Clock(), io.StringIO()
+    view = ClusterView(Console(file=file, width=200), clock=clock)
+    for clock.now in (1.0, 9.0, 11.0, 12.0):
+        view(TALLY)
+    assert file.getvalue().count("waves: ") == 1
+    view(Tally(done=9, running=0, waiting=0, failed=1, runs=100, runs_done=99, progress=100.0))
+    assert "9 done, 0 running, 0 waiting, 1 failed; runs: 99/100" in file.getvalue().splitlines()[-1]
+
+
+def test_a_bar_on_a_terminal():
+    file = io.StringIO()
+    with ClusterView(Console(file=file, width=200, force_terminal=True)) as view:
+        view(TALLY)
+        view._bars.refresh()
+    assert "3 running" in file.getvalue()
+
+
+class TestDevice:
+    @pytest.mark.parametrize(
+        ("asked", "gpus", "found"),
+        [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 0, "cuda"), ("cuda", 1, "cuda")],
+    )
+    def test_follows_the_cluster(self, asked, gpus, found):
+        cluster, told = FakeCluster(), []
+        cluster.largest = lambda: Needs(1, gpus, 1)
+        assert device_of(cluster, Device(asked), told.append) == torch.device(found)
+        assert bool(told) == (asked == "cuda" and gpus == 0)
+
+    def test_not_mps(self):
+        with pytest.raises(ValueError, match="auto, cpu or cuda"):
+            device_of(FakeCluster(), Device.MPS, print)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--address", "127.0.0.1:1"), "Expected --engine ray with --address"),
+        (("--engine", "ray", "--jobs", "2"), "Expected no --jobs with --engine ray"),
+    ],
+)
+def test_usage(arguments, words, shared_cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fopng", "run", "split-digits", "sgd", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_without_ray(shared_cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fopng", "run", "split-digits", "sgd", "--engine", "ray"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert "pip install 'fopng[ray]'" in capsys.readouterr().err

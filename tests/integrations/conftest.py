@@ -1,0 +1,3 @@
+import torchvision_ops
+
+torchvision_ops.define_missing()

@@ -1,0 +1,128 @@
+"""The wheel and the sdist: what is in them, what they ask for, and that what is installed from them works."""
+
+import ast
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.parser import HeaderParser
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """An sdist, and the wheel that is made from it."""
+    if find_spec("build") is None or find_spec("hatchling") is None:
+        pytest.skip("needs build and hatchling: the group integrations")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    [wheel], [sdist] = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def test_the_wheel_holds_the_package_with_its_types_and_files_and_nothing_else(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    source = ROOT / "src"
+    files = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False)
+    expected = {str(Path(name).relative_to("src")) for name in files.stdout.split() if (ROOT / name).exists()}
+    if not expected:
+        # not a checkout: an unpacked sdist
+        found = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        expected = {str(path.relative_to(source)) for path in found}
+    assert expected <= names
+    assert "fopng/py.typed" in names
+    assert {name for name in names - expected if not name.endswith(".py")} == set()
+
+
+def test_the_sdist_can_be_tested(built):
+    with tarfile.open(built[1]) as sdist:
+        parts = {name.split("/")[1] for name in sdist.getnames() if "/" in name}
+    assert {"src", "tests", "docs", "examples", "bench", "Makefile", "constraints.txt", "LICENSE"} <= parts
+
+
+def requirements(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        found = HeaderParser().parsestr(wheel.read(name).decode())
+    return found.get_all("Requires-Dist"), set(found.get_all("Provides-Extra"))
+
+
+def test_every_extra_is_offered(built):
+    assert requirements(built)[1] == set(PROJECT["optional-dependencies"])
+
+
+def imported():
+    """Every library that the package imports, at the top of a module or when it is asked for."""
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.split(".")[0])
+    return {name for name in found - sys.stdlib_module_names if name != "fopng"}
+
+
+NAMES = {"scikit-learn": "sklearn", "pillow": "PIL", "avalanche-lib": "avalanche", "mlflow-skinny": "mlflow"}
+UNSEEN = {"scipy", "alembic", "sqlalchemy", "transformers", "peft", "tensorboard"}
+"""What others import for us."""
+
+
+def named(lines):
+    words = [line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].strip() for line in lines]
+    return {NAMES.get(word, word) for word in words}
+
+
+def test_it_asks_for_what_it_imports_and_for_nothing_else(built):
+    core = named(line for line in requirements(built)[0] if "extra ==" not in line)
+    extras = named(line for line in requirements(built)[0] if "extra ==" in line)
+    assert core <= imported()
+    assert extras - UNSEEN <= imported()
+    # that come with a torch for GPUs, with jinja2, with the type checker
+    assert imported() <= core | extras | {"triton", "markupsafe", "_typeshed"}
+
+
+def test_what_is_installed_from_the_wheel_works(built, tmp_path):
+    """In a folder of its own; that an empty environment is enough shows `make package`."""
+    place = tmp_path / "site"
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(built[0])]
+    subprocess.run([sys.executable, *install], check=True, capture_output=True)
+    environment = {name: value for name, value in os.environ.items() if name != "FOPNG_DATA"}
+    environment |= {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("-c", "import fopng; print(fopng.__file__)").startswith(str(place))
+    run("-m", "fopng", "run", "split-digits", "fopng", "--epochs", "1", "--set", "tasks=2", "--out", "runs")
+    run("-m", "fopng", "report", "runs", "-o", "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_an_optimizer_is_imported_hardly_slower_than_torch():
+    """Of processor time, the least of two fresh interpreters each, taken in turn (`bench/imports.py`)."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        import imports
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+    for times in (2, 4):  # once more where the machine was busy
+        found = imports.measure(times)
+        if found["fopng and an optimizer"]["times torch"] < 1.3:
+            break
+    assert found["fopng and an optimizer"]["times torch"] < 1.3
+    assert found["fopng"]["times torch"] < 0.3
