@@ -111,7 +111,7 @@ class TestDone:
         assert sum(len(errand.configs) for errand, _ in cluster.submitted) == 2
 
     def test_curves_come_home(self, dispatch, tmp_path):
-        dispatch(FakeCluster(), configs(seeds=1), tensorboard=True)
+        dispatch(FakeCluster(), configs(seeds=1), trackers=["tensorboard"])
         assert [path.stat().st_size > 0 for path in tmp_path.rglob("events.out.tfevents*")] == [True]
 
     def test_the_tally(self, dispatch):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fopng.growth import check_grown, grow_memory, grow_vector
+from fopng.memory import GradientMemory
 from fopng.methods.base import Method
 from fopng.parameters import ParamLayout
 
@@ -36,6 +37,11 @@ def grow_method(method: Method, layout: ParamLayout) -> None:
         )
     method.vectors = {name: grow_vector(value, old, layout) for name, value in method.vectors.items()}
     if method.memory is not None:
+        if not isinstance(method.memory, GradientMemory):
+            raise ValueError(
+                "Expected a memory in one process, got one that is spread over several, which cannot follow parameters that grow. "
+                "Give the model its final size from the start."
+            )
         method.memory = grow_memory(method.memory, layout)
     method.layout = layout
     method.forget_derived()

@@ -71,6 +71,10 @@ class _Out:
     fraction: float | None = None
 
 
+TRACKED = {"tensorboard"}
+"""The trackers whose files travel with a run."""
+
+
 @final
 class Dispatcher:
     """Has runs done on a cluster.
@@ -85,6 +89,10 @@ class Dispatcher:
     def __init__(
         self, shop: Workshop, cluster: Cluster, *, threads: int = 1, show: Callable[[Tally], None] = lambda tally: None
     ) -> None:
+        if others := set(shop.trackers) - TRACKED:
+            raise ValueError(
+                f"Expected {', '.join(TRACKED)} to track runs on a cluster, whose files come home, got {', '.join(sorted(others))}."
+            )
         self._shop, self._cluster, self._threads, self._show = shop, cluster, threads, show
         self._estimator = Estimator(shop.device, threads, shop.data_dir)
         self._waiting: deque[Pending] = deque()
@@ -185,7 +193,7 @@ class Dispatcher:
             engine=self._shop.engine,
             device=cast(Literal["cpu", "cuda"], self._shop.device.type),
             threads=self._threads,
-            tensorboard=self._shop.tensorboard,
+            trackers=tuple(self._shop.trackers),
             save_seconds=self._shop.save_seconds,
         )
         self._cluster.submit(errand, self._estimator.needs(pending.configs))

@@ -35,7 +35,7 @@ class Errand:
     engine: EngineName
     device: Literal["cpu", "cuda"]
     threads: int
-    tensorboard: bool
+    trackers: tuple[str, ...]
     save_seconds: float
 
 

@@ -50,7 +50,7 @@ def do_errand(errand: Errand, post: Post) -> Report:
         shop = Workshop(
             store=Store(root),
             device=torch.device(errand.device),
-            tensorboard=errand.tensorboard,
+            trackers=errand.trackers,
             observers=[share],
             notice=correspondent.notices.append,
             should_stop=correspondent,
