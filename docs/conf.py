@@ -1,6 +1,7 @@
 """How the site is made: Sphinx, MyST, furo. `make docs` builds it; a test builds it with warnings as errors."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -35,8 +36,10 @@ myst_url_schemes = ["http", "https", "mailto"]
 # Docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_mock_imports = [name for name in ("avalanche", "lightning", "ray") if find_spec(name) is None]
 autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = True
+autodoc_use_type_comments = False  # there are none, and looking for them takes time
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
