@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 Groups: TypeAlias = Sequence[Mapping[str, Any]]
@@ -23,3 +24,27 @@ def make_groups(groups: Groups | None, parameters: Sequence[nn.Parameter]) -> li
         raise ValueError("Expected groups of the model's trainable parameters, got others. Take them from the model.")
     rest = [p for p in parameters if id(p) not in taken]
     return [{"params": rest}, *made] if rest else made
+
+
+def rate_of(
+    groups: Groups, parameters: Sequence[nn.Parameter], like: Tensor, scalar: bool, name: str
+) -> float | Tensor:
+    """The learning rate of some groups: one for all, or one a parameter `[p]` where they differ.
+
+    Args:
+        groups: the parameters, each in one of them.
+        parameters: in the flat order.
+        like: a vector of the kind to give.
+        scalar: whether one rate must hold for all.
+        name: of the optimizer.
+    """
+    rates = {float(group["lr"]) for group in groups}
+    if len(rates) == 1:
+        return rates.pop()
+    if scalar:
+        raise ValueError(
+            f"Expected one learning rate, got {sorted(rates)}: the step of {name} is a direction of its own, "
+            "which different rates would bend. Use one learning rate, or SGD, Adam or EWC."
+        )
+    by_parameter = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
+    return torch.cat([torch.full((p.numel(),), by_parameter[id(p)]) for p in parameters]).to(like)

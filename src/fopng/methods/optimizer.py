@@ -13,8 +13,9 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import Method, require
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
-from fopng.methods.groups import Groups, make_groups
+from fopng.methods.groups import Groups, make_groups, rate_of
 from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
+from fopng.methods.held import held_gradients, refuse_nonfinite
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
@@ -336,34 +337,10 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _rate(self) -> float | Tensor:
         """The learning rate: one for all, or one a parameter where groups differ."""
-        rates = {float(group["lr"]) for group in self.param_groups}
-        if len(rates) == 1:
-            return rates.pop()
-        if self.method.scalar_rate:
-            raise ValueError(
-                f"Expected one learning rate, got {sorted(rates)}: the step of {type(self).__name__} is a direction of its own, "
-                "which different rates would bend. Use one learning rate, or SGD, Adam or EWC."
-            )
-        by_parameter = {id(p): float(group["lr"]) for group in self.param_groups for p in group["params"]}
-        pieces = [torch.full((p.numel(),), by_parameter[id(p)]) for p in self._parameters]
-        return torch.cat(pieces).to(self._blank())
-
-    def _gradients(self) -> dict[str, Tensor]:
-        """The gradients that the parameters hold, by name; a sparse one written out."""
-        found = {}
-        for name, parameter in zip(self.layout.names, self._parameters, strict=True):
-            grad = parameter.grad
-            if grad is None:
-                continue
-            if not parameter.requires_grad:
-                # left over from before it was frozen
-                parameter.grad = None
-            else:
-                found[name] = grad.to_dense() if grad.is_sparse else grad
-        return found
+        return rate_of(self.param_groups, self._parameters, self._blank(), self.method.scalar_rate, type(self).__name__)
 
     def _step(self) -> None:
-        grads = self._gradients()
+        grads = held_gradients(self.layout.names, self._parameters)
         if not grads:
             return
         raw = _widen(self.layout.join(grads))
@@ -374,7 +351,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             finite = total.isfinite()
             self._finite = finite if self._finite is None else self._finite & finite
         elif not isfinite(total.item()):
-            self._raise_named(raw)
+            refuse_nonfinite(self.layout, raw)
         if self._first_at_work is None:
             self._step_method(grads.keys(), raw, finite)
             return
@@ -412,14 +389,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise FloatingPointError(
                 "A gradient since the last refresh held NaN or infinity. Lower the learning rate, clip the gradients, or look at "
                 "the loss."
-            )
-
-    def _raise_named(self, g: Tensor) -> None:
-        names = self.layout.name_nonfinite(g)
-        if names:
-            raise FloatingPointError(
-                f"The gradient of {', '.join(map(repr, names))} holds NaN or infinity; the step was not taken. Lower the "
-                "learning rate, clip the gradients, or look at the loss."
             )
 
 
