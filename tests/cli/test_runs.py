@@ -312,7 +312,7 @@ class TestMistakes:
         ("arguments", "words"),
         [
             (("run", "split-digit", "sgd"), "Did you mean split-digits?"),
-            (("run", "split-digits", "sdg"), "Did you mean 'sgd'?"),
+            (("run", "split-digits", "fopgn"), "Did you mean 'fopng'?"),
             (("run", "split-digits", "fopng", "--set", "dampin=1"), "Did you mean 'damping'?"),
             (("run", "split-digits", "fopng", "--set", "damping"), "Expected name=value"),
             (("run", "split-digits", "fopng", "--set", "damping=-1"), "Expected"),
