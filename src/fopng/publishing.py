@@ -1,6 +1,5 @@
 """The project's published results: a digest in Markdown, condition beside condition, made from committed files alone."""
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 
 from fopng.claims import NO_RUNS, judge
@@ -9,6 +8,8 @@ from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
 from fopng.methods.catalog import METHODS
 from fopng.report import report_html
+from fopng.report.markdown import escaped, margined, table
+from fopng.report.words import percent, shown
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -50,10 +51,12 @@ def method_results(results: Iterable[RunResult], method: str) -> str:
         lines = _by_label(rivals)
         own = {label: runs for label, runs in lines.items() if runs[0].config.method == method}
         best, leading = max(lines.items(), key=lambda line: _mean_of(line[1]), default=("", []))
-        where = _text(f"{comparison.results[0].config.benchmark}, {_condition(comparison)}")
-        rows += [[where, _text(label), _cell(runs), f"{_text(best)}: {_cell(leading)}"] for label, runs in own.items()]
+        where = escaped(f"{comparison.results[0].config.benchmark}, {_condition(comparison)}")
+        rows += [
+            [where, escaped(label), _cell(runs), f"{escaped(best)}: {_cell(leading)}"] for label, runs in own.items()
+        ]
     columns = ["benchmark", "line", "accuracy, % (forgetting)", "highest mean"]
-    return _table(columns, rows) if rows else ""
+    return table(columns, rows) if rows else ""
 
 
 def _keeps_data(method: str) -> bool:
@@ -81,7 +84,7 @@ def _claims(findings: Sequence[Finding]) -> list[str]:
         "## What the paper says, and what the runs say",
         f"Sentences of the paper, each with how it is read, under each condition: {', '.join(counts)}. "
         "An empty cell: no such runs.",
-        _table(["claim", *conditions], rows),
+        table(["claim", *map(escaped, conditions)], rows),
     ]
 
 
@@ -96,8 +99,8 @@ def _comparisons(experiments: Experiments) -> list[str]:
         for condition, comparison in zip(conditions, comparisons, strict=True):
             for label, runs in _by_label(comparison.results).items():
                 lines.setdefault(label, {})[condition] = _cell(runs)
-        rows = [[_text(label), *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
-        blocks += [f"### {_text(benchmark)}", _table(["method", *conditions], rows)]
+        rows = [[escaped(label), *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
+        blocks += [f"### {escaped(benchmark)}", table(["method", *map(escaped, conditions)], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
         "(Student's t) and the forgetting in brackets."
@@ -121,7 +124,7 @@ def _by_label(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     for method, runs in sorted(methods.items(), key=lambda item: order.index(item[0])):
         names = differing([run.config.settings for run in runs])
         for run in sorted(runs, key=lambda run: canonical_json(run.config.settings)):
-            words = ", ".join(f"{name}={_shown(run.config.settings.get(name))}" for name in names)
+            words = ", ".join(f"{name}={_value(run.config.settings.get(name))}" for name in names)
             found.setdefault(f"{method} ({words})" if words else method, []).append(run)
     return found
 
@@ -130,7 +133,7 @@ def _cell(runs: Sequence[RunResult]) -> str:
     forgetting = Estimate.of([run.forgetting for run in runs])
     diverged = sum(run.status == "diverged" for run in runs)
     lost = f", {diverged} diverged" if diverged else ""
-    return f"{_estimate(Estimate.of(list(final_by_seed(runs).values())))} ({_percent(forgetting.mean)}{lost})"
+    return f"{margined(Estimate.of(list(final_by_seed(runs).values())))} ({percent(forgetting)}{lost})"
 
 
 def _choices(responses: Sequence[Response]) -> list[str]:
@@ -138,17 +141,17 @@ def _choices(responses: Sequence[Response]) -> list[str]:
         return []
     rows = [
         [
-            _text(f"{response.benchmark} ({response.protocol})"),
-            _text(response.method),
-            _text(_settings({} if response.chosen is None else response.chosen.settings) or "nothing"),
-            "" if response.chosen is None else _percent(response.chosen.accuracy.mean),
+            escaped(f"{response.benchmark} ({response.protocol})"),
+            escaped(response.method),
+            escaped(_settings({} if response.chosen is None else response.chosen.settings) or "nothing"),
+            "" if response.chosen is None else percent(response.chosen.accuracy),
             str(len(response.points)),
-            _text(" ".join(response.notes)),
+            escaped(" ".join(response.notes)),
         ]
         for response in responses
     ]
     columns = ["benchmark", "method", "chosen", "accuracy on validation, %", "points", "notes"]
-    return ["## Settings selected on validation", _table(columns, rows)]
+    return ["## Settings selected on validation", table(columns, rows)]
 
 
 def _ablations(ablations: Sequence[Ablation]) -> list[str]:
@@ -157,43 +160,22 @@ def _ablations(ablations: Sequence[Ablation]) -> list[str]:
         settings.setdefault(ablation.setting, []).append(ablation)
     blocks = ["## Ablations"] if settings else []
     for setting, members in settings.items():
-        values = {_shown(step.value): step.value for ablation in members for step in ablation.steps}
-        found = [{_shown(step.value): step for step in ablation.steps} for ablation in members]
+        values = {_value(step.value): step.value for ablation in members for step in ablation.steps}
+        found = [{_value(step.value): step for step in ablation.steps} for ablation in members]
         ordered = sorted(values, key=lambda word: rank(values[word]))
         rows = [[word, *(_step(steps.get(word)) for steps in found)] for word in ordered]
-        heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {_shown(a.paper_value)}" for a in members]
-        blocks += [f"### {setting}", _table([setting, *heads], rows)]
+        heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {_value(a.paper_value)}" for a in members]
+        blocks += [f"### {setting}", table([escaped(setting), *map(escaped, heads)], rows)]
     return blocks
 
 
 def _step(step: Step | None) -> str:
-    return "" if step is None else _estimate(step.accuracy)
-
-
-def _estimate(estimate: Estimate) -> str:
-    half = estimate.half_width(0.95)
-    return _percent(estimate.mean) + ("" if half != half else f" ± {100 * half:.2f}")
-
-
-def _percent(value: float) -> str:
-    return "–" if value != value else f"{100 * value:.2f}"
+    return "" if step is None else margined(step.accuracy)
 
 
 def _settings(settings: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={_shown(value)}" for name, value in settings.items())
+    return ", ".join(f"{name}={'all' if value is None else shown(value)}" for name, value in settings.items())
 
 
-def _shown(value: Value) -> str:
-    if value is None:
-        return "all"
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [[_text(column) for column in columns], ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _text(words: str) -> str:
-    """Words that a user may have chosen, as text in a table: no markup, no cell and no line of their own."""
-    return html.escape(" ".join(words.split()), quote=False).replace("|", "&#124;").replace("`", "&#96;")
+def _value(value: Value) -> str:
+    return "all" if value is None else shown(value)

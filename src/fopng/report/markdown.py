@@ -1,5 +1,6 @@
 """The tables of a report as Markdown."""
 
+import html
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ def report_markdown(results: Iterable[RunResult], *, title: str, findings: Seque
     """
     runs = unique(results)
     sections = sections_of(runs)
-    blocks = [f"# {_escaped(title)}"]
+    blocks = [f"# {escaped(title)}"]
     decided = [finding for finding in (judge(runs) if findings is None else findings) if finding.evidence]
     if decided:
         blocks += ["## The paper's claims", _claims(decided)]
@@ -62,8 +63,8 @@ def _section(section: Section) -> list[str]:
     content = section.content
     kind = {"comparison": "", "sweep": "Sweep on ", "ablation": "Ablations on "}[section.kind]
     blocks = [
-        f"## {kind}{_escaped(content.title)}, {_escaped(content.condition)}",
-        _escaped(" · ".join(content.details)),
+        f"## {kind}{escaped(content.title)}, {escaped(content.condition)}",
+        escaped(" · ".join(content.details)),
     ]
     if isinstance(content, Panel):
         blocks += [_scores(content), READING]
@@ -93,10 +94,10 @@ def _score_row(line: Line) -> list[str]:
     missing = f" of {len(line.seeds)}" if line.accuracy.missing else ""
     diverged = f", {line.diverged} diverged" if line.diverged else ""
     return [
-        _escaped(line.label),
+        escaped(line.label),
         accuracy,
         *(words.margin(line.accuracy, confidence) for confidence in (0.68, 0.95)),
-        *(_margined(estimate) for estimate in (behind, line.learning, line.forgetting, line.removed)),
+        *(margined(estimate) for estimate in (behind, line.learning, line.forgetting, line.removed)),
         words.plain(line.seconds.mean),
         words.megabytes(line.memory.mean),
         f"{line.accuracy.count}{missing}{diverged}",
@@ -111,7 +112,7 @@ def _choices(sweep: Sweep) -> str:
         chosen = ", ".join(f"{name}={words.shown(value)}" for name, value in settings.items()) or "none"
         accuracy = Estimate.of([]) if response.chosen is None else response.chosen.accuracy
         remarks = " ".join(response.notes)
-        rows.append([_escaped(text) for text in (response.method, _margined(accuracy), chosen, remarks)])
+        rows.append([escaped(text) for text in (response.method, margined(accuracy), chosen, remarks)])
     return table(("method", "held-out accuracy, %", "chosen", "remarks"), rows)
 
 
@@ -122,15 +123,15 @@ def _answers(group: AblationGroup) -> list[str]:
         rows = [
             [
                 _value(answer.value) + (" (the paper's)" if words.shown(answer.value) in papers else ""),
-                _margined(answer.accuracy),
-                _margined(answer.line.forgetting),
+                margined(answer.accuracy),
+                margined(answer.line.forgetting),
                 str(answer.accuracy.count),
             ]
             for answer in variation.answers
         ]
         found += [
-            f"### {_escaped(variation.label)}: {_escaped(variation.setting)}",
-            table((_escaped(variation.setting), "accuracy, %", "forgetting, %", "seeds"), rows),
+            f"### {escaped(variation.label)}: {escaped(variation.setting)}",
+            table((escaped(variation.setting), "accuracy, %", "forgetting, %", "seeds"), rows),
         ]
     return found
 
@@ -138,11 +139,11 @@ def _answers(group: AblationGroup) -> list[str]:
 def _claims(findings: Sequence[Finding]) -> str:
     rows = [
         [
-            _escaped(finding.claim),
+            escaped(finding.claim),
             finding.verdict.value,
-            _escaped(finding.condition),
+            escaped(finding.condition),
             "<br>".join(
-                f"{_escaped(one.words)}: {amount(one.estimate.mean, one.unit)} ({interval(one)})"
+                f"{escaped(one.words)}: {amount(one.estimate.mean, one.unit)} ({interval(one)})"
                 for one in finding.evidence
             ),
         ]
@@ -164,16 +165,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _margined(estimate: Estimate) -> str:
+def margined(estimate: Estimate) -> str:
+    """The mean as a percentage, with half its 95 % interval where there is one."""
     margin = f" {words.margin(estimate, 0.95)}" if estimate.count > 1 else ""
     return f"{words.percent(estimate)}{margin}"
 
 
 def _value(value: Value) -> str:
-    return "all" if value is None else _escaped(words.shown(value))
+    return "all" if value is None else escaped(words.shown(value))
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """A name as text: no markup, no table cell of its own, no line of its own."""
-    one_line = " ".join(words.encodable(text).split())
-    return re.sub(r"([\\`*_{}\[\]<>|#$~!])", r"\\\1", one_line).replace("&", "&amp;")
+    marked = re.sub(r"([\\*_{}\[\]#$~!])", r"\\\1", " ".join(words.encodable(text).split()))
+    return html.escape(marked, quote=False).replace("|", "&#124;").replace("`", "&#96;")
