@@ -1,6 +1,6 @@
 """The cost of each way to approximate a Fisher, as the metric of FNG: a step and a refresh, as ratios to those of the diagonal.
 
-    python bench/fishers.py [--rounds 7] [--only mlp|cnn]
+    python bench/fishers.py [--rounds 3] [--only mlp|cnn]
 
 Batch 10, refreshed on 1,024 samples. Every round times each metric in turn, so that a busy machine slows all alike; figures are
 medians of the ratios within a round. "full" needs a matrix of all parameters by all parameters, which neither network has room for.
@@ -74,7 +74,7 @@ def measure(
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["mlp", "cnn"])
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -89,11 +89,13 @@ def main() -> None:
             print(
                 f"  {metric:10} step {own['step']:6.2f}   refresh {own['refresh']:6.2f}   {own['bytes'] / 2**20:8.1f} MiB"
             )
-    if arguments.only is None:
-        RESULTS.parent.mkdir(exist_ok=True)
-        environment = describe_environment(torch.device("cpu"))
-        document = {"command": "python bench/fishers.py", "environment": environment, "ratios": found}
-        RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+    before = json.loads(RESULTS.read_text())["ratios"] if RESULTS.exists() else {}
+    document = {
+        "command": "python bench/fishers.py",
+        "environment": describe_environment(torch.device("cpu")),
+        "ratios": before | found,
+    }
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

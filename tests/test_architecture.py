@@ -34,7 +34,7 @@ LAYERS = {
     ],
     "methods": ["methods"],
     "tasks": ["data", "benchmarks", "dropout", "models"],
-    "running": ["train", "replicas", "observers", "checkpoint"],
+    "running": ["train", "replicas", "observers", "checkpoint", "turns"],
     "results": [
         *["scores", "config", "result", "store", "export", "environment", "settings", "hyperparameters"],
         *["request", "reference", "command", "runs", "together", "waves", "demo", "sweep", "paper", "report"],

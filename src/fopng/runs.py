@@ -23,6 +23,7 @@ from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
 from fopng.together import Together
 from fopng.train import SAVE_SECONDS, Interrupted, Outcome, train
+from fopng.turns import Turns, in_turns
 from fopng.waves import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
 
 LOGGED_STEPS = 100
@@ -33,6 +34,10 @@ POLL_SECONDS = 0.5
 
 def unheard(message: str) -> None:
     """Tell nobody."""
+
+
+def unseen(result: RunResult) -> None:
+    """Show nobody."""
 
 
 def never() -> bool:
@@ -59,6 +64,10 @@ class Workshop:
     """`replicas`: runs that are alike side by side; `single`: one after another; `auto`: what is faster."""
     memory_limit: int | None = None
     """Bytes that runs side by side may take; None for what the device has."""
+    lanes: int = 1
+    """Groups of runs side by side that a GPU has at a time, each on a stream of its own."""
+    ended: Callable[[RunResult], None] = unseen
+    """Told what each run measured, as it ends."""
     keep_going: bool = False
     """Whether a run that fails is told and left out of the results, instead of ending everything."""
 
@@ -82,15 +91,21 @@ class Workshop:
         done: dict[str, RunResult] = {}
         held: list[tuple[RunConfig, HeldError]] = []
         alone: list[RunConfig] = []
+
+        def work(group: list[RunConfig], turns: Turns) -> None:
+            together = Together(self, turns, again=again)
+            self._do_together(together, group)
+            done.update(together.done)
+            held.extend(together.held)
+            alone.extend(together.left)
+
+        stacked: list[list[RunConfig]] = []
         for group in self.groups(configs, again=again):
-            together = Together(self, again=again)
             if self.stand_side_by_side(group, again=again):
-                self._do_together(together, group)
+                stacked.append(group)
             else:
-                together.left = group
-            done |= together.done
-            held += together.held
-            alone += together.left
+                alone += group
+        in_turns(stacked, work, lanes=self.lanes, device=self.device)
         place = {config.key: number for number, config in enumerate(configs)}
         for config in sorted(alone, key=lambda config: place[config.key]):
             try:
@@ -170,6 +185,7 @@ class Workshop:
         """Write what a run measured. For the process that claimed it."""
         result = result_of(folder.config, outcome, self.device)
         folder.finish(result)
+        self.ended(result)
         return result
 
     def _wait_for(self, config: RunConfig) -> RunResult:

@@ -15,6 +15,7 @@ from fopng.locks import HeldError
 from fopng.replicas import Footprint, NotStackable, free_memory, train_replicas
 from fopng.request import plan_of
 from fopng.result import RunResult
+from fopng.turns import Turns
 from fopng.waves import LARGEST_WAVE, WaveFolder, cut, forget_waves, taken_up
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Together:
 
     Args:
         shop: where and how they are done.
+        turns: those of other groups on the same device.
         again: do finished runs again.
 
     Attributes:
@@ -35,8 +37,8 @@ class Together:
         left: the runs that must be done one by one.
     """
 
-    def __init__(self, shop: Workshop, *, again: bool) -> None:
-        self._shop, self._again = shop, again
+    def __init__(self, shop: Workshop, turns: Turns, *, again: bool) -> None:
+        self._shop, self._turns, self._again = shop, turns, again
         self.done: dict[str, RunResult] = {}
         self.held: list[tuple[RunConfig, HeldError]] = []
         self.left: list[RunConfig] = []
@@ -67,6 +69,7 @@ class Together:
         free = free_memory(device) if self._shop.memory_limit is None else self._shop.memory_limit
         if len(configs) < 2 or free is None:
             return most
+        free //= self._shop.lanes
         plans = [plan_of(config, self._shop.data_dir) for config in configs[:2]]
         fit = Footprint(plans, device).count(free)
         if fit < min(most, len(configs)):
@@ -142,9 +145,10 @@ class Together:
             checkpoint=folder.checkpoint,
             observers=shop.observers,
             own_observers=[shop.logs(folders[config.key]) if config.key in folders else [] for config in wave],
-            should_stop=shop.should_stop,
+            should_stop=lambda: shop.should_stop() or self._turns.failed,
             notice=shop.notice,
             save_seconds=shop.save_seconds,
+            turns=self._turns,
         )
         for config, outcome in zip(wave, outcomes, strict=True):
             if config.key in folders:

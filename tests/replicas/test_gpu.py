@@ -6,6 +6,9 @@ import torch
 from fopng.benchmarks import Scenario
 from fopng.dropout import Dropout, DropoutKeys, dropout_key
 from fopng.replicas import Footprint, free_memory
+from fopng.request import Request
+from fopng.runs import Workshop
+from fopng.store import Store
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
 from small_runs import stream
 
@@ -76,3 +79,13 @@ def test_the_memory_is_not_underestimated(shape, count, tmp_path):
     side_by_side(made, tmp_path, CUDA)
     assert torch.cuda.max_memory_allocated() - before < room.common + count * room.each
     assert room.count(free_memory(CUDA)) > count
+
+
+def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):
+    request = Request(benchmark="split-digits", methods=["sgd", "ewc", "fopng", "fopng-k"], seeds=range(3), epochs=1)
+    wanted = request.configurations()
+    alone, together = (
+        Workshop(store=Store(tmp_path / str(lanes)), device=CUDA, engine="replicas", lanes=lanes).do(wanted)
+        for lanes in (1, 4)
+    )
+    assert [result.accuracy for result in together] == [result.accuracy for result in alone]

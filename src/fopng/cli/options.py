@@ -237,7 +237,10 @@ ThreadsOption = Annotated[
 JobsOption = Annotated[
     int,
     typer.Option(
-        "--jobs", min=1, help="Processes that do runs at the same time; one is best on one GPU.", rich_help_panel=_HOW
+        "--jobs",
+        min=1,
+        help="Processes that do runs at the same time; on a GPU, methods or benchmarks that one process does at the same time.",
+        rich_help_panel=_HOW,
     ),
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Do finished runs again.", rich_help_panel=_HOW)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,6 +74,8 @@ def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
                 from fopng.cli.cluster import do_on_cluster
 
                 return do_on_cluster(configs, means, console, _teller(console), signals)
+            if means.jobs > 1 and means.engine is not Engine.SINGLE and find_device(means.device).type == "cuda":
+                return _do_in_lanes(configs, means, console, signals)
             if means.jobs > 1:
                 from fopng.cli.workers import do_with_workers
 
@@ -119,6 +122,16 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     watched = shop.watched_by(progress(console, runs=runs))
     with threads_used(means.threads, configs[0].model):
         return watched.do(configs, again=means.again)
+
+
+def _do_in_lanes(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
+    """In this process: several processes would take turns on a GPU, streams share it."""
+    from fopng.cli.progress import RunsProgress
+
+    shop = workshop(means, _teller(console), signals)
+    runs = len(configs) if means.again else len(shop.unfinished(configs))
+    with RunsProgress(console, runs) as progress, threads_used(means.threads, configs[0].model):
+        return dataclasses.replace(shop, lanes=means.jobs, ended=progress.advance).do(configs, again=means.again)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

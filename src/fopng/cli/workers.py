@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 
-from fopng.cli.machine import find_device, threads_used
+from fopng.cli.machine import threads_used
 from fopng.cli.options import Engine
 from fopng.cli.progress import RunsProgress
 from fopng.cli.stopping import StopSignals
@@ -56,14 +56,9 @@ def _units(configs: Sequence[RunConfig], means: Means) -> list[list[RunConfig]]:
     """What a worker does at a time: one run, where several processes fill the machine; or runs side by side."""
     from fopng.waves import alike, cut
 
-    alone = means.engine is Engine.SINGLE or (means.engine is Engine.AUTO and find_device(means.device).type != "cuda")
-    if alone:
+    if means.engine is not Engine.REPLICAS:
         return [[config] for config in configs]
-    groups = alike(configs)
-    if find_device(means.device).type == "cuda":
-        # the more runs stand side by side the better a GPU is used: a group is never cut for the sake of processes
-        return groups
-    return [piece for group in groups for piece in cut(group, -(-len(group) // means.jobs))]
+    return [piece for group in alike(configs) for piece in cut(group, -(-len(group) // means.jobs))]
 
 
 def _stop(waiting: Iterable[Future[list[RunResult]]]) -> None:

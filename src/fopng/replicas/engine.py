@@ -29,6 +29,10 @@ from fopng.replicas.task import ReplicaTask
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.train.loop import SAVE_SECONDS, Ending, diagnosed_every
 from fopng.train.plan import Interrupted, Outcome, Plan, Row, mean
+from fopng.turns import Turns
+
+TURN = 16
+"""Steps between two turns of other waves."""
 
 
 def train_replicas(
@@ -42,6 +46,7 @@ def train_replicas(
     notice: Callable[[str], None] = lambda sentence: None,
     save_seconds: float = SAVE_SECONDS,
     capture: bool | None = None,
+    turns: Turns | None = None,
 ) -> list[Outcome]:
     """Do several runs of one benchmark and one method together, or the rest of them.
 
@@ -55,12 +60,14 @@ def train_replicas(
         notice: told what was found damaged and passed over.
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
         capture: replay the steps from a CUDA graph; by default on CUDA.
+        turns: those of other waves on the same device, to which this one gives way every few steps.
     """
     captured = device.type == "cuda" if capture is None else capture
     with plans[0].precision.arithmetic():
         runs = StackedRuns(plans, device)
         audiences = [Audience(own) for own in own_observers] or [Audience(()) for _ in plans]
-        wave = _Wave(runs, checkpoint, Audience(observers), audiences, should_stop, save_seconds, captured)
+        turns = Turns(device) if turns is None else turns
+        wave = _Wave(runs, checkpoint, Audience(observers), audiences, should_stop, save_seconds, captured, turns)
         return wave.watched(notice)
 
 
@@ -75,16 +82,17 @@ class _Wave:
         should_stop: Callable[[], bool],
         save_seconds: float,
         capture: bool,
+        turns: Turns,
     ) -> None:
         self.runs, self.plans, self.device = runs, runs.plans, runs.device
         self.model, self.method = runs.model, runs.method
         self.checkpoint, self.audience, self.own_audiences = checkpoint, audience, own_audiences
-        self.should_stop, self.save_seconds, self.capture = should_stop, save_seconds, capture
+        self.should_stop, self.save_seconds, self.capture, self.turns = should_stop, save_seconds, capture, turns
         self.stages = runs.stages
         self.position = {"stage": 0, "epoch": 0, "step": 0, "done": 0}
         self.outcomes = [Outcome() for _ in self.plans]
         self.removed = RemovedFractions(runs.count, self.device)
-        self.watch = Stopwatch(self.device, {})
+        self.watch = Stopwatch(turns.wait, {})
         self.tests = StackedTests(self.model, [plan.stream for plan in self.plans], runs.sample_bytes)
         self.started = self.saved = time.monotonic()
         self.ended: set[int] = set()
@@ -183,6 +191,8 @@ class _Wave:
                 self.audience.tell(StepDone(task, epoch, self.position["done"], measure))
             if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
                 self._save_or_stop()
+            if step % TURN == 0:
+                self.turns.give_way()
 
         self.model.template.train()
         with self.watch.phase("train"):
@@ -233,10 +243,11 @@ class _Wave:
                 self.own_audiences[r].tell(RunEnded("diverged", time.monotonic() - self.started))
 
     def _share_costs(self) -> None:
-        """Each run is given its part of the time and of the memory."""
-        peak = peak_memory(self.device)
+        """Each run is given its part of the time and of the memory; what each of several waves took nobody knows."""
+        peak = peak_memory(self.device) if self.turns.lanes == 1 else None
+        runs = self.runs.count * self.turns.lanes
         for outcome in self.outcomes:
-            outcome.seconds_by_phase = {name: value / self.runs.count for name, value in self.watch.seconds.items()}
+            outcome.seconds_by_phase = {name: value / runs for name, value in self.watch.seconds.items()}
             outcome.peak_memory_bytes = None if peak is None else peak // self.runs.count
 
     # Telling
@@ -307,7 +318,7 @@ class _Wave:
             self.removed.load_state_dict(state["removed"])
             self.position = state["position"]
             self.outcomes = [Outcome(**outcome) for outcome in state["outcomes"]]
-            self.watch = Stopwatch(self.device, state["seconds"])
+            self.watch = Stopwatch(self.turns.wait, state["seconds"])
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
             raise CheckpointError(
                 f"Expected the checkpoint of these runs, got one that does not fit ({error}). Start over with --again."

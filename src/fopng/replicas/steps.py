@@ -132,8 +132,10 @@ class Stepper:
     @staticmethod
     def _captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        # on the stream of a lane, where there are lanes: what libraries keep for a stream must not be shared between them
+        shared = stream == torch.cuda.default_stream()
+        with torch.cuda.graph(graph, stream=None if shared else stream):
             advance()
         return graph
 

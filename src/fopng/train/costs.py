@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import final
 
@@ -14,10 +14,15 @@ _PROCESS = Path("/proc/self")
 
 @final
 class Stopwatch:
-    """Seconds by phase, going on from those of an earlier process."""
+    """Seconds by phase, going on from those of an earlier process.
 
-    def __init__(self, device: torch.device, seconds: dict[str, float]) -> None:
-        self._device = device
+    Args:
+        wait: waits for what was given to a device.
+        seconds: those of the earlier process.
+    """
+
+    def __init__(self, wait: Callable[[], None], seconds: dict[str, float]) -> None:
+        self._wait = wait
         self.seconds = seconds
 
     @contextlib.contextmanager
@@ -29,10 +34,6 @@ class Stopwatch:
         finally:
             self._wait()
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
-
-    def _wait(self) -> None:
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device).synchronize()
 
 
 def forget_peak_memory(device: torch.device) -> None:

@@ -31,6 +31,7 @@ from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, m
 from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
+from fopng.turns import Turns
 from fopng.types import Batch, PredictTask, TaskName
 
 SAVE_SECONDS = 30.0
@@ -105,7 +106,7 @@ class _Run:
         ]
         self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
         self.position, self.outcome, self.removed = Position(), Outcome(), (0.0, 0)
-        self.watch = Stopwatch(device, self.outcome.seconds_by_phase)
+        self.watch = Stopwatch(Turns(device).wait, self.outcome.seconds_by_phase)
         self.saved = time.monotonic()
 
     def watched(self, notice: Callable[[str], None]) -> Outcome:
@@ -311,7 +312,7 @@ class _Run:
                 f"Expected the checkpoint of this run in {where}, got one that does not fit: {error}. Go on with the version "
                 "that wrote it, or delete the checkpoint there to start over."
             ) from error
-        self.watch = Stopwatch(self.device, self.outcome.seconds_by_phase)
+        self.watch = Stopwatch(Turns(self.device).wait, self.outcome.seconds_by_phase)
 
     def _first_task(self) -> torch.optim.Optimizer | Literal["own"]:
         rate = self.plan.first_task_lr

@@ -1,0 +1,139 @@
+"""Waves that take turns: the same numbers as one after another, whatever happens to one of them."""
+
+import itertools
+import threading
+
+import pytest
+import torch
+
+import fopng.together
+from fopng.request import Request
+from fopng.runs import Workshop
+from fopng.store import Store
+from fopng.train import Interrupted
+from fopng.turns import Turns, in_turns
+from small_runs import CPU
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+METHODS = ["sgd", "fopng", "ewc"]
+
+
+@pytest.fixture
+def wanted():
+    request = Request(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=1, assignments=["tasks=2"])
+    return request.configurations()
+
+
+def shop(folder, **more):
+    return Workshop(store=Store(folder), device=CPU, engine="replicas", **more)
+
+
+def accuracies(results):
+    return [(result.config.key, result.accuracy, result.accuracy_before) for result in results]
+
+
+def test_the_same_numbers_as_one_after_another(wanted, tmp_path):
+    expected = accuracies(shop(tmp_path / "one").do(wanted))
+    ended = []
+    found = shop(tmp_path / "many", lanes=2, ended=ended.append).do(wanted)
+    assert accuracies(found) == expected
+    assert {result.config.key for result in ended} == {config.key for config in wanted}
+    assert all(result.peak_memory_bytes is None for result in found)
+
+
+def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
+    """The steps of several are interleaved, and never two at once."""
+    log, inside = [], threading.Lock()
+    take = fopng.replicas.steps.Stepper.take
+
+    def noted(self, x, y, task):
+        assert inside.acquire(blocking=False)
+        log.append(threading.get_ident())
+        take(self, x, y, task)
+        inside.release()
+
+    monkeypatch.setattr(fopng.replicas.steps.Stepper, "take", noted)
+    shop(tmp_path, lanes=3).do(wanted)
+    changes = sum(one != other for one, other in itertools.pairwise(log))
+    assert len(set(log)) == 3
+    assert changes > len(log) // 32
+
+
+def test_an_error_ends_all_and_loses_nothing(wanted, tmp_path, monkeypatch):
+    expected = accuracies(shop(tmp_path / "one").do(wanted))
+    train = fopng.together.train_replicas
+
+    def fails(plans, **more):
+        if "fopng" in plans[0].label:
+            raise RuntimeError("no such luck")
+        return train(plans, **more)
+
+    monkeypatch.setattr(fopng.together, "train_replicas", fails)
+    with pytest.raises(RuntimeError, match="no such luck"):
+        shop(tmp_path / "many", lanes=3).do(wanted)
+    told = []
+    going = shop(tmp_path / "many", lanes=3, keep_going=True, notice=told.append)
+    monkeypatch.setattr("fopng.runs.train", lambda plan, **more: fails([plan], **more))
+    assert accuracies(going.do(wanted)) == [each for each in expected if each[0] not in _keys(wanted, "fopng")]
+    monkeypatch.undo()
+    assert accuracies(shop(tmp_path / "many", lanes=3).do(wanted)) == expected
+
+
+def _keys(wanted, method):
+    return {config.key for config in wanted if config.method == method}
+
+
+def test_stopped_and_taken_up(wanted, tmp_path):
+    expected = accuracies(shop(tmp_path / "one").do(wanted))
+    asked = []
+
+    def should_stop():
+        asked.append(1)
+        return len(asked) > 60
+
+    with pytest.raises(Interrupted):
+        shop(tmp_path / "many", lanes=3, should_stop=should_stop).do(wanted)
+    begun = list((tmp_path / "many").rglob("wave-*"))
+    assert len(begun) == 3
+    assert accuracies(shop(tmp_path / "many", lanes=2).do(wanted)) == expected
+
+
+def test_each_keeps_its_arithmetic():
+    """And everything is as it was afterwards, in whatever order they end."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    seen = []
+
+    def work(item, turns):
+        flag, turns_taken = item
+        torch.backends.cuda.matmul.allow_tf32 = flag
+        for _ in range(turns_taken):
+            turns.give_way()
+            seen.append(torch.backends.cuda.matmul.allow_tf32 == flag)
+
+    in_turns([(True, 5), (False, 3), (True, 1)], work, lanes=3, device=CPU)
+    assert seen == [True] * 9
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_turns_go_round():
+    order = []
+
+    def work(name, turns):
+        while len(set(order)) < 2 or len(order) % 50:
+            order.append(name)
+            turns.give_way()
+
+    in_turns("ab", work, lanes=2, device=CPU)
+    both = "".join(order).lstrip(order[0])
+    assert both.startswith(("abab", "baba"))
+    assert "aa" not in both[:40]
+    assert "bb" not in both[:40]
+
+
+def test_one_alone_never_waits():
+    turns = Turns(CPU)
+    with turns.lane():
+        turns.give_way()
+        turns.wait()
+    assert turns.lanes == 1
