@@ -229,7 +229,7 @@ ThreadsOption = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="Threads of the CPU for one run; 1 for an MLP, all for a ConvNet when left out.",
+        help="Threads of the CPU; when left out, 1 for an MLP alone, up to 4 for several side by side, all for a ConvNet.",
         show_default=False,
         rich_help_panel=_HOW,
     ),

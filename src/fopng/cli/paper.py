@@ -156,8 +156,9 @@ def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOption
         counted |= {config.key for config in new}
         seconds = None
         if estimate and new:
-            with threads_used(options.threads, new[0].model):
-                seconds = cost.seconds(new, options.jobs)
+            with threads_used(options.threads, new[0].model, together=shop.any_side_by_side(new)):
+                # what groups gain that share a GPU is not known beforehand
+                seconds = cost.seconds(new, 1 if shop.device.type == "cuda" else options.jobs)
         rows.append(_Planned(part.title, len(new), len(shop.unfinished(new)), seconds))
     return rows
 
