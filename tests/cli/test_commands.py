@@ -6,6 +6,7 @@ import pytest
 
 import tiny
 import web
+from fopng import __version__
 from fopng.cli import main
 from fopng.data.catalog import DATASETS
 from fopng.data.idx import Idx
@@ -201,3 +202,8 @@ def test_imports_are_cheap(module):
     code = f"import sys, {module}; print([m for m in ('mlxtend', 'sklearn', 'PIL', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_version(fopng):
+    code, out, err = fopng("--version")
+    assert (code, out.strip(), err) == (0, f"fopng {__version__}", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -14,6 +15,25 @@ app = typer.Typer(
     help="Continual-learning optimizers, and the laboratory that compares them.",
     no_args_is_help=True,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from fopng import __version__
+
+        typer.echo(f"fopng {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
