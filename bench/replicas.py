@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import fopng
+from contenders import CONTENDERS, STORES
 from fopng.benchmarks import find_benchmark
 from fopng.config import RunConfig
 from fopng.data.splits import Split
@@ -36,25 +36,10 @@ from fopng.runs import Workshop
 from fopng.store import Store
 from fopng.train.loop import plain_arithmetic, predict_task
 from fopng.waves import EngineName
+from handwritten import HandWritten
 from straightforward import Straightforward
 
 RESULTS = Path(__file__).parent / "results"
-METHODS: dict[str, Callable[..., fopng.ContinualOptimizer]] = {
-    "sgd": lambda model, m: fopng.SGD(model, 1e-4),
-    "adam": lambda model, m: fopng.Adam(model, 1e-6),
-    "ewc": lambda model, m: fopng.EWC(model, 1e-4, fisher_samples=64),
-    "fng": lambda model, m: fopng.FNG(model, 1e-5, fisher_samples=64),
-    "ogd": lambda model, m: fopng.OGD(model, 1e-5, gradients_per_task=m),
-    "ong": lambda model, m: fopng.ONG(model, 1e-5, gradients_per_task=m, fisher_samples=64),
-    "natural-ogd": lambda model, m: fopng.NaturalOGD(model, 1e-5, gradients_per_task=m, fisher_samples=64),
-    "fopng": lambda model, m: fopng.FOPNG(model, 1e-5, gradients_per_task=m, fisher_samples=64),
-    "fopng-orthogonal": lambda model, m: fopng.FOPNG(
-        model, 1e-5, gradients_per_task=m, fisher_samples=64, projection="orthogonal"
-    ),
-    "fopng-prefisher": lambda model, m: fopng.FOPNGPreFisher(model, 1e-5, gradients_per_task=m, fisher_samples=64),
-    "ncl": lambda model, m: fopng.NCL(model, 1e-5, fisher_samples=512),
-    "fopng-k": lambda model, m: fopng.KroneckerFOPNG(model, 1e-5, fisher_samples=512),
-}
 
 
 class MadeUp(Split):
@@ -91,7 +76,7 @@ def prepare(
     """A function that takes the steps and gives the seconds that they took."""
     models = [make_model(kind, seed)[0].to(device) for seed in range(replicas)]
     _, shape, classes = make_model(kind, 0)
-    optimizers = [METHODS[method](model, directions) for model in models]
+    optimizers = [CONTENDERS[method](model, predict_task, directions) for model in models]
     stacked, mathematics = (
         StackedModel(models, optimizers[0].layout, range(replicas)),
         stack_methods([o.method for o in optimizers], device),
@@ -169,10 +154,10 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
         ("cnn", [(320, 1), (320, 5), (320, 15)]),
     ):
         for directions, replicas in sizes:
-            for method in METHODS:
+            for method in CONTENDERS:
                 if only is not None and method not in only.split(","):
                     continue
-                stores = method in ("ogd", "ong", "natural-ogd") or method.startswith("fopng")
+                stores = method in STORES
                 if not stores and directions == 320 and kind == "mlp":
                     continue
                 take = prepare(kind, method, replicas, directions, steps if kind == "mlp" else steps // 3, device)
@@ -191,7 +176,20 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
                     flush=True,
                 )
                 torch.cuda.empty_cache()
-    return {"ceilings": ceilings(device), "steps": table}
+    by_hand = {f"R = {r}": 1e6 * _by_hand(r, steps, device) for r in (1, 5, 35)}
+    return {"ceilings": ceilings(device), "SGD written by hand, us a step of the MLP": by_hand, "steps": table}
+
+
+def _by_hand(replicas: int, steps: int, device: torch.device) -> float:
+    """The seconds of a step of SGD on so many MLPs, written by hand."""
+    count = 10 * (steps + 10)
+    x, y = torch.randn(count, 784, device=device), torch.randint(10, (count,), device=device)
+    orders = torch.stack([torch.randperm(count) for _ in range(replicas)]).to(device)
+    replay = HandWritten(replicas, x, y, orders, 10, 1e-4).captured()
+    start = _now(device)
+    for _ in range(steps):
+        replay()
+    return _between(start, _now(device)) / steps
 
 
 def on_cpu(steps: int, rounds: int) -> dict[str, object]:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
+from contenders import CONTENDERS
 from fopng.environment import describe_environment
 from fopng.models import MLP, ConvNet
 
@@ -54,37 +55,6 @@ class DenseFOPNG:
             start += p.numel()
 
 
-def methods(
-    model: nn.Module, predict: Callable[..., tuple[Tensor, Tensor]], directions: int
-) -> dict[str, fopng.ContinualOptimizer]:
-    """Every method, with room for the directions."""
-    store = {"gradients_per_task": directions, "predict": predict}
-    fisher = {"fisher_samples": 64}
-    return {
-        "sgd": fopng.SGD(model, 1e-4, predict=predict),
-        "adam": fopng.Adam(model, 1e-6, predict=predict),
-        "ewc": fopng.EWC(model, 1e-4, predict=predict, **fisher),
-        "si": fopng.SI(model, 1e-4, predict=predict),
-        "mas": fopng.MAS(model, 1e-4, predict=predict, sensitivity_samples=64),
-        "lwf": fopng.LwF(model, 1e-4, predict=predict, distilled_samples=directions),
-        "er": fopng.ER(model, 1e-4, predict=predict),
-        "a-gem": fopng.AGEM(model, 1e-4, predict=predict),
-        "gem": fopng.GEM(model, 1e-4, predict=predict),
-        "online-ewc": fopng.OnlineEWC(model, 1e-4, predict=predict, **fisher),
-        "gpm": fopng.GPM(model, 1e-4, predict=predict),
-        "sgp": fopng.SGP(model, 1e-4, predict=predict),
-        "fng": fopng.FNG(model, 1e-5, predict=predict, **fisher),
-        "ogd": fopng.OGD(model, 1e-5, **store),
-        "ong": fopng.ONG(model, 1e-5, **store, **fisher),
-        "natural-ogd": fopng.NaturalOGD(model, 1e-5, **store, **fisher),
-        "fopng": fopng.FOPNG(model, 1e-5, **store, **fisher),
-        "fopng (orthogonal)": fopng.FOPNG(model, 1e-5, projection="orthogonal", **store, **fisher),
-        "fopng-prefisher": fopng.FOPNGPreFisher(model, 1e-5, **store, **fisher),
-        "ncl": fopng.NCL(model, 1e-4, predict=predict, fisher_samples=directions),
-        "fopng-k": fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=directions),
-    }
-
-
 def measure(
     name: str, model: nn.Module, shape: tuple[int, ...], classes: int, directions: int, rounds: int, burst: int
 ) -> dict[str, float]:
@@ -99,7 +69,8 @@ def measure(
         F.cross_entropy(model(x, task=0), y).backward()
 
     steppers: dict[str, Callable[[], object]] = {"torch.optim.SGD": torch.optim.SGD(model.parameters(), lr=1e-4).step}
-    for label, optimizer in methods(model, predict, directions).items():
+    for label, make in CONTENDERS.items():
+        optimizer = make(model, predict, directions)
         optimizer.begin_task(0)
         optimizer.end_task(data)
         optimizer.begin_task(1)
