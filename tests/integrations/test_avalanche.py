@@ -1,5 +1,6 @@
 """The Avalanche plug-in with the real library: its Naive strategy comes to the numbers of our own loop."""
 
+import os
 import warnings
 
 import pytest
@@ -32,13 +33,13 @@ pytestmark = [
 ]
 
 
-def make_strategy(model, optimizer, plugins=(), kind=Naive, **more):
+def make_strategy(model, optimizer, plugins=(), kind=Naive, epochs=2, **more):
     return kind(
         model=model,
         optimizer=optimizer,
         criterion=nn.CrossEntropyLoss(),
         train_mb_size=10,
-        train_epochs=2,
+        train_epochs=epochs,
         evaluator=None,
         plugins=[ContinualPlugin(), *plugins],
         **more,
@@ -99,10 +100,22 @@ class WithoutTask(nn.Module):
         return self.model(x, task=0)
 
 
-@pytest.mark.parametrize("benchmark", ["split-digits", "permuted-digits"])
+needs_mnist = pytest.mark.skipif("FOPNG_DATA" not in os.environ, reason="real MNIST is not at hand: set FOPNG_DATA")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "tasks", "epochs"),
+    [
+        ("split-digits", 3, 2),
+        ("permuted-digits", 3, 2),
+        ("split-mnist-5k", 2, 1),
+        ("permuted-mnist-5k", 2, 1),
+        pytest.param("split-mnist", 2, 1, marks=needs_mnist),
+    ],
+)
 @pytest.mark.parametrize("method", ["fopng", "ewc"])
-def test_naive_comes_to_the_numbers_of_our_own_loop(benchmark, method, shared_cache):
-    wanted = Request(benchmark=benchmark, methods=[method], seeds=[0], epochs=2, assignments=["tasks=3"])
+def test_naive_comes_to_the_numbers_of_our_own_loop(benchmark, tasks, epochs, method, shared_cache):
+    wanted = Request(benchmark=benchmark, methods=[method], seeds=[0], epochs=epochs, assignments=[f"tasks={tasks}"])
     [config] = wanted.configurations()
     plan, cpu = plan_of(config, None), torch.device("cpu")
     expected = train(plan, device=cpu).accuracy[-1]
@@ -115,7 +128,7 @@ def test_naive_comes_to_the_numbers_of_our_own_loop(benchmark, method, shared_ca
         predict=predict_experience,
         generator=torch.Generator().manual_seed(seeds.fisher),
     )
-    strategy = make_strategy(model, optimizer, kind=InOrder)
+    strategy = make_strategy(model, optimizer, kind=InOrder, epochs=epochs)
     strategy.stages = [Stage(k, (k,), plan.stream, 10, seeds, cpu) for k in range(len(plan.stream))]
     for experience in stream_of([task.train.read(torch.arange(len(task.train))) for task in plan.stream]):
         strategy.train(experience)
