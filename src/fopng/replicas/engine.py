@@ -176,6 +176,8 @@ class _Wave:
                 return
             with torch.no_grad(), self.watch.phase("refresh"):
                 self.method.refresh(at_hand)
+            if type(self.method).refresh is not Method.refresh:
+                stepper.forget_graph()
         orders = torch.stack([stage.order(epoch, task) for stage in stages]).to(self.device)
         every = diagnosed_every(stages[0].steps, self.plans[0].epochs)
         offset = epoch * stages[0].steps

@@ -41,6 +41,8 @@ class Stepper:
         self.model, self.method, self.lr, self.alive, self.watcher = model, method, lr, alive, watcher
         self.g, self.loss = model.theta, model.theta[:, 0]
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
+        self._orders: Tensor | None = None
+        self._replay: Callable[[], None] | None = None
 
     def take(self, x: Tensor, y: Tensor, task: int) -> None:
         """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
@@ -96,10 +98,10 @@ class Stepper:
         after: Callable[[int], None],
         capture: bool,
     ) -> None:
-        """Take the steps of an epoch from `start` on.
+        """Take the steps of an epoch from `start` on. A graph of the step serves all epochs of a task until it is forgotten.
 
         Args:
-            samples: the training samples.
+            samples: the training samples; the same at every call.
             orders: the order of each run's samples, `[R, N]`.
             batch: samples a step.
             task: the number of the task.
@@ -109,35 +111,52 @@ class Stepper:
         """
         full, steps = len(samples) // batch, -(-len(samples) // batch)
         offsets = torch.arange(batch, device=orders.device)
+        # where the graph looks for them
+        places = self._orders = orders if self._orders is None else self._orders.copy_(orders)
 
         def advance() -> None:
-            rows = orders.index_select(1, self._place * batch + offsets)
+            rows = places.index_select(1, self._place * batch + offsets)
             self.take(*samples.rows(rows), task)
             self._place.add_(1)
 
         self._place.fill_(start)
-        graph: torch.cuda.CUDAGraph | None = None
         for step in range(start, steps):
             if step >= full:
                 self.take(*samples.rows(orders[:, step * batch :]), task)
-            elif graph is not None:
-                graph.replay()
+            elif self._replay is not None:
+                self._replay()
             elif capture and step - start >= WARM_STEPS and full - step > WARM_STEPS:
-                graph = self._captured(advance)
-                graph.replay()
+                self._replay = self._replayed(advance)
+                self._replay()
             else:
                 advance()
             after(step)
 
-    @staticmethod
-    def _captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        torch.cuda.synchronize()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        # on the stream of a lane, where there are lanes: what libraries keep for a stream must not be shared between them
-        shared = stream == torch.cuda.default_stream()
-        with torch.cuda.graph(graph, stream=None if shared else stream):
-            advance()
-        return graph
+    def forget_graph(self) -> None:
+        """Capture the step again: tensors that it reads are others now."""
+        self._replay = None
+
+    def _replayed(self, advance: Callable[[], None]) -> Callable[[], None]:
+        """A call that replays the step."""
+        graph = captured(advance)
+        g, loss = self.g, self.loss
+
+        def replay() -> None:
+            graph.replay()
+            self.g, self.loss = g, loss
+
+        return replay
+
+
+def captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of the step, on the stream in use."""
+    torch.cuda.synchronize()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    # on the stream of a lane, where there are lanes: what libraries keep for a stream must not be shared between them
+    shared = stream == torch.cuda.default_stream()
+    with torch.cuda.graph(graph, stream=None if shared else stream):
+        advance()
+    return graph
 
 
 def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor]) -> None:
