@@ -19,9 +19,9 @@ app = typer.Typer(
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from fopng import __version__
+        import fopng
 
-        typer.echo(f"fopng {__version__}")
+        typer.echo(f"fopng {fopng.__version__}")
         raise typer.Exit
 
 
