@@ -13,7 +13,9 @@ TESTS = Path(__file__).parents[1]
 PATIENCE = 180
 
 
-def launch(count: int, job: str, folder: Path, *, lost: int | None = None) -> list[Any]:
+def launch(
+    count: int, job: str, folder: Path, *, lost: int | None = None, backend: str = "gloo", device: str = "cpu"
+) -> list[Any]:
     """What a job gives in each of so many processes.
 
     Args:
@@ -21,12 +23,21 @@ def launch(count: int, job: str, folder: Path, *, lost: int | None = None) -> li
         job: a function of `distributed.jobs`, called in every process.
         folder: a new one, for what they give and for where they meet.
         lost: the process that gives nothing, because it dies.
+        backend: what carries their messages.
+        device: where all of them compute.
     """
     folder.mkdir(parents=True)
     done = subprocess.run(
         [sys.executable, "-m", "distributed.fleet", str(count), job, str(folder)],
         cwd=TESTS,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "FOPNG_FLEET": str(folder)},
+        env={
+            **os.environ,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "FOPNG_FLEET": str(folder),
+            "FOPNG_FLEET_BACKEND": backend,
+            "FOPNG_FLEET_DEVICE": device,
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -34,7 +45,10 @@ def launch(count: int, job: str, folder: Path, *, lost: int | None = None) -> li
     )
     assert done.returncode == 0, done.stderr[-6000:]
     files = [folder / f"{number}.pt" for number in range(count)]
-    return [None if number == lost else torch.load(file, weights_only=True) for number, file in enumerate(files)]
+    return [
+        None if number == lost else torch.load(file, weights_only=True, map_location="cpu")
+        for number, file in enumerate(files)
+    ]
 
 
 def _work(number: int, count: int, job: str, folder: Path) -> None:
@@ -42,7 +56,8 @@ def _work(number: int, count: int, job: str, folder: Path) -> None:
 
     from distributed import jobs
 
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=count)
+    backend = os.environ["FOPNG_FLEET_BACKEND"]
+    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=number, world_size=count)
     torch.save(getattr(jobs, job)(), folder / f"{number}.pt")
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -21,9 +21,11 @@ from fopng.moments import layer_moments
 from fopng.peers import Peers, Together
 from fopng.persample import GradientSource
 from fopng.spread_memory import new_memory
-from fopng.types import sample_count
+from fopng.types import map_tensors, sample_count
 
 TASKS = 3
+DEVICE = torch.device(os.environ.get("FOPNG_FLEET_DEVICE", "cpu"))
+"""Where the processes of a fleet compute."""
 
 
 class Heads(nn.Module):
@@ -119,7 +121,7 @@ EVEN_MORE = [
 
 def cases(count: int) -> list[Case]:
     """What so many processes live through."""
-    return {1: [EVERY[0], EVERY[5], EVERY[12]], 2: EVERY + MORE + EVEN_MORE, 4: EVERY + MORE}[count]
+    return {1: EVERY, 2: EVERY + MORE + EVEN_MORE, 4: EVERY + MORE}[count]
 
 
 def data(case: Case) -> list[list[Any]]:
@@ -142,7 +144,7 @@ class Life:
 
     def __init__(self, case: Case, *, alone: bool = False) -> None:
         torch.manual_seed(7)
-        bare = (Heads() if case.heads else trunk()).double()
+        bare = (Heads() if case.heads else trunk()).double().to(DEVICE)
         self.case, self.model = case, bare
         self.number, self.count = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
         if not alone:
@@ -154,7 +156,8 @@ class Life:
         self.optimizer = METHODS[case.method].optimizer(
             self.model, lr=0.05, generator=generator, **settings, **case.settings
         )
-        self.tasks = [[shard(batch, self.number, self.count) for batch in task] for task in data(case)]
+        shards = [[shard(batch, self.number, self.count) for batch in task] for task in data(case)]
+        self.tasks = map_tensors(lambda tensor: tensor.to(DEVICE), shards)
 
     def answer(self, batch: Any) -> Tensor:
         found: Tensor = self.model(batch[0], batch[2]) if self.case.heads else self.model(batch[0])
@@ -191,7 +194,7 @@ class Life:
         self.optimizer.end_task(self.tasks[number])
 
     def parameters(self) -> Tensor:
-        return torch.cat([p.detach().flatten() for p in self.optimizer.model.parameters()])
+        return torch.cat([p.detach().flatten() for p in self.optimizer.model.parameters()]).cpu()
 
 
 def live(case: Case, *, alone: bool = False) -> dict[str, Any]:
