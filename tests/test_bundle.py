@@ -75,5 +75,5 @@ def test_what_cannot_be_read(tmp_path):
     told = []
     assert load_results([tmp_path], damaged=told.append) == []
     assert len(told) == 1
-    with pytest.raises(FileNotFoundError, match="Name one that exists"):
+    with pytest.raises(ValueError, match="Name one that exists"):
         load_results([tmp_path / "nowhere"])

@@ -193,6 +193,27 @@ def test_the_time_left_counts_only_the_steps_of_this_process():
     assert "75 %, 0:10 left" in file.getvalue()
 
 
+def test_the_time_left_of_these_runs_and_of_all():
+    observer = observers.ProgressLines(Console(file=(file := io.StringIO())), runs=6, clock=Clock(0.0))
+    for began in (0.0, 100.0):
+        observer._clock.now = began
+        observer.observe(RunStarted("runs", 2, 100, 0, {}, 2))
+        for done in (1, 50):
+            observer._clock.now = began + done
+            observer.observe(StepDone(1, 0, done, dict))
+    assert "runs 1-2/6, runs: task 1/2, 50 %, 0:50 left of these, 4:10 of all" in file.getvalue()
+    assert "runs 3-4/6, runs: task 1/2, 50 %, 0:50 left of these, 2:30 of all" in file.getvalue()
+
+
+def test_the_first_steps_say_nothing_about_the_time():
+    observer = observers.ProgressLines(Console(file=(file := io.StringIO())), runs=1, clock=Clock(0.0))
+    observer._clock.now = 0.0
+    observer.observe(RunStarted("run", 2, 1000, 0, {}))
+    observer._clock.now = 10.0
+    observer.observe(StepDone(1, 0, 5, dict))
+    assert "0 %, unknown time left" in file.getvalue()
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_bar_fits_the_terminal_and_shows_names_as_they_are(width):
     file = io.StringIO()

@@ -11,7 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast, final
 
-from fopng.benchmarks import Benchmark, ImageBenchmark, Scenario, TaskStream, configure, find_benchmark, settable
+from fopng.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    ImageBenchmark,
+    Scenario,
+    TaskStream,
+    configure,
+    find_benchmark,
+    settable,
+)
 from fopng.config import RunConfig
 from fopng.hyperparameters import PaperEntry, nearest_row, paper_benchmarks, paper_entry
 from fopng.methods.catalog import METHODS, MethodEntry
@@ -213,6 +222,10 @@ def _check_training(training: Mapping[str, Any]) -> None:
 
 def find_method(name: str) -> MethodEntry:
     """The method of this name; ValueError suggests the nearest."""
+    if name in BENCHMARKS:
+        raise ValueError(
+            f"Expected a method, got {name!r}, which is a benchmark. Name the benchmark first, then methods."
+        )
     if name not in METHODS:
         raise ValueError(unknown("a method", name, METHODS))
     return METHODS[name]

@@ -151,10 +151,6 @@ class Workshop:
             found += [group] if self.stand_side_by_side(group, again=again) else [[config] for config in group]
         return found
 
-    def any_side_by_side(self, configs: Sequence[RunConfig], *, again: bool = False) -> bool:
-        """Whether some of these runs are done side by side."""
-        return any(len(group) > 1 for group in self.groups(configs, again=again))
-
     def stand_side_by_side(self, group: Sequence[RunConfig], *, again: bool = False) -> bool:
         """Whether runs that are alike are done side by side."""
         if self.engine == "single":

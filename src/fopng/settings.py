@@ -170,9 +170,12 @@ def unknown(expected: str, got: str, known: Iterable[str]) -> str:
 
     >>> unknown("a method", "fopgn", ["sgd", "fopng"])
     "Expected a method, got 'fopgn'. Did you mean 'fopng'? There are: fopng, sgd."
+    >>> unknown("a setting", "learning_rate", ["damping", "lr"])
+    "Expected a setting, got 'learning_rate'. Did you mean 'lr'? There are: damping, lr."
     """
     names = sorted(known)
-    close = difflib.get_close_matches(got, names, n=1)
+    initials = "".join(word[0] for word in got.split("_") if word)
+    close = [name for name in names if name == initials] or difflib.get_close_matches(got.lower(), names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"Expected {expected}, got {_shown(got)}.{hint} There are: {', '.join(names) or 'none'}."
 

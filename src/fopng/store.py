@@ -187,9 +187,7 @@ def load_results(
     found: dict[str, RunResult] = {}
     for path in paths:
         if not path.exists():
-            raise FileNotFoundError(
-                f"Expected a folder of runs or a file of results, got {path}. Name one that exists."
-            )
+            raise ValueError(f"Expected a folder of runs or a file of results, got {path}. Name one that exists.")
         results = Store(path).results(where, damaged=damaged) if path.is_dir() else filter(where, _read(path))
         found |= {result.config.key: result for result in results}
     return sorted(found.values(), key=bundle.reading_order)

@@ -155,7 +155,7 @@ class TestSweep:
             (["ablate", "alpha", "--benchmark", "split-digits", "--values", "0.5,2"], "fisher_weight in [0, 1]"),
             (["paper", "--only", "figure"], "a part of the paper"),
             (["paper", "--seeds", "none"], "--seeds"),
-            (["export", "nowhere", "results"], "got none that were asked for"),
+            (["export", "nowhere", "results"], "Expected finished runs in nowhere, got none. See:"),
         ],
     )
     def test_mistakes(self, run, tmp_path, arguments, message):

@@ -333,7 +333,7 @@ class TestTakenUp:
     def stopped(self, here, wanted, steps):
         asked = iter(range(10**6))
         shop = dataclasses.replace(here.shop, should_stop=lambda: next(asked) >= steps)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Interrupted, match=r"Stopped after \d+ of \d+ steps\."):
             shop.do(wanted)
         [folder] = here.shop.store.root.rglob("wave-*")
         return folder

@@ -40,7 +40,7 @@ def exit_code(run: Callable[..., Any]) -> int:
 
 def _explain(error: Exception) -> int:
     if isinstance(error, _Usage):
-        message = error.format_message()
+        message = error.format_message() + _setting_hint(error)
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
     from fopng.checkpoint import CheckpointError
     from fopng.cli.work import FailedRunsError
@@ -68,6 +68,14 @@ def _explain(error: Exception) -> int:
     if isinstance(error, failures):
         return _say(str(error), FAILURE)
     return _say(f"{type(error).__name__}: {error}\nSet FOPNG_DEBUG=1 to see where it happened.", FAILURE)
+
+
+def _setting_hint(error: _Usage) -> str:
+    """For an option that there is not, in a command that takes settings."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None or not any("--set" in each.opts for each in context.command.params):
+        return ""
+    return f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
 
 
 def _say(message: str, code: int) -> int:

@@ -30,34 +30,23 @@ def find_device(name: Device) -> torch.device:
     return torch.device(name.value)
 
 
-SHARED_BY_STACKED_MLPS = 4
-"""Threads that share the steps of several MLPs side by side, at the most: two were measured to be faster than one."""
-
-
 @contextmanager
-def threads_used(asked: int | None, model: str, *, together: bool = False) -> Iterator[None]:
-    """Use so many threads of the CPU inside: what was asked for, or what suits the size of the steps.
-
-    Args:
-        asked: how many; None to choose.
-        model: the name of the model.
-        together: whether runs stand side by side.
-    """
+def threads_used(asked: int | None, model: str) -> Iterator[None]:
+    """Use so many threads of the CPU inside: what was asked for, or what suits the size of the model's steps."""
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(asked or threads_for(model, together=together))
+    torch.set_num_threads(asked or threads_for(model))
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def threads_for(model: str, *, together: bool) -> int:
-    """The steps of one MLP are too small to share between threads."""
-    if model != "mlp":
-        return cores()
-    return min(cores(), SHARED_BY_STACKED_MLPS) if together else 1
+def threads_for(model: str) -> int:
+    """An MLP's steps are small: where another process takes a core, threads that wait for each other cost more than they gain."""
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return 1 if model == "mlp" else int(told) if told.isdecimal() and int(told) else cores()
 
 
 def cores() -> int:

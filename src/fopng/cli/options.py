@@ -229,7 +229,7 @@ ThreadsOption = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        help="Threads of the CPU; when left out, 1 for an MLP alone, up to 4 for several side by side, all for a ConvNet.",
+        help="Threads of the CPU; when left out, 1 for MLPs, and for a ConvNet OMP_NUM_THREADS or all.",
         show_default=False,
         rich_help_panel=_HOW,
     ),

@@ -89,7 +89,7 @@ def paper(
     from fopng.cli.results import say, show_results, write_page
     from fopng.cli.work import do_runs, raise_for
 
-    parts = [(part, part.configurations()) for part in options.parts(only or [])]
+    parts = _parts(options, only or [])
     _show_plan(parts, options, dry_run=dry_run, estimate=estimate)
     if dry_run:
         return
@@ -108,6 +108,17 @@ def paper(
         show_findings(findings)
     write_page(page or options.out / "paper.html", results, title="The paper, end to end")
     raise_for([config for _, configs in parts for config in configs if config.key not in done])
+
+
+def _parts(options: PaperOptions, only: Sequence[str]) -> list[tuple[Part, list[RunConfig]]]:
+    from fopng.data.errors import DataError
+
+    try:
+        return [(part, part.configurations()) for part in options.parts(only)]
+    except DataError as error:
+        raise DataError(
+            f"{error}\nOr leave out what needs it: --only split-mnist --only rotated-mnist --only ablations"
+        ) from error
 
 
 def _show_plan(
@@ -156,7 +167,7 @@ def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOption
         counted |= {config.key for config in new}
         seconds = None
         if estimate and new:
-            with threads_used(options.threads, new[0].model, together=shop.any_side_by_side(new)):
+            with threads_used(options.threads, new[0].model):
                 # what groups gain that share a GPU is not known beforehand
                 seconds = cost.seconds(new, 1 if shop.device.type == "cuda" else options.jobs)
         rows.append(_Planned(part.title, len(new), len(shop.unfinished(new)), seconds))

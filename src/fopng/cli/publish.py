@@ -26,16 +26,14 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write results into a few small files, beside what is there already: a run that is new replaces an old one."""
-    from fopng.cli.results import say_written
+    from fopng.cli.results import no_finished_runs, say_written
     from fopng.export import write_bundles
     from fopng.store import load_results, selection
 
     keeps = selection(benchmarks=benchmark, methods=method, protocols=None if protocol is None else [protocol.value])
     new = load_results([runs], keeps)
     if not new:
-        raise ValueError(
-            f"Expected finished runs in {runs}, got none that were asked for. See: fopng show --out {runs}"
-        )
+        raise no_finished_runs([runs], some=bool(benchmark or method or protocol))
     old = load_results([target]) if target.is_dir() else []
     written = write_bundles(target, {result.config.key: result for result in (*old, *new)}.values())
     if as_json:

@@ -80,7 +80,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page from whatever runs are there, and print its tables."""
-    from fopng.cli.results import show_results
+    from fopng.cli.results import no_finished_runs, show_results
     from fopng.store import load_results, selection
 
     kind = kind or _format_of(output)
@@ -90,10 +90,7 @@ def report(
     places = places or [Path("runs")]
     results = load_results(places, keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
     if not results:
-        named = ", ".join(map(str, places))
-        raise ValueError(
-            f"Expected finished runs in {named}, got none that were asked for. See: fopng show --out {places[0]}"
-        )
+        raise no_finished_runs(places, some=bool(benchmark or method or protocol))
     show_results(results, as_json=as_json)
     _write(output or kind.target, kind, results, title=title, matrix=matrix)
 

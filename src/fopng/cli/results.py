@@ -58,3 +58,10 @@ def say_written(path: Path) -> None:
 def say(sentence: str) -> None:
     """Say something on stderr."""
     Console(stderr=True, highlight=False, emoji=False).print(sentence, markup=False, soft_wrap=True)
+
+
+def no_finished_runs(places: Sequence[Path], *, some: bool) -> ValueError:
+    """The error for places without results, or without those of the kind that was asked for."""
+    which = " of the kind that was asked for" if some else ""
+    named = ", ".join(map(str, places))
+    return ValueError(f"Expected finished runs in {named}, got none{which}. See: fopng show --out {places[0]}")

@@ -120,8 +120,7 @@ def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signa
     shop = workshop(means, _teller(console), signals)
     runs = len(configs) if means.again else len(shop.unfinished(configs))
     watched = shop.watched_by(progress(console, runs=runs))
-    together = shop.any_side_by_side(configs, again=means.again)
-    with threads_used(means.threads, configs[0].model, together=together):
+    with threads_used(means.threads, configs[0].model):
         return watched.do(configs, again=means.again)
 
 

@@ -14,6 +14,9 @@ BAR_SECONDS = 0.1
 
 LINE_SECONDS = 5.0
 
+TOLD_FROM = 0.02
+"""The share of a run's steps after which its time is told: the first steps are slow."""
+
 Clock = Callable[[], float]
 
 
@@ -118,7 +121,8 @@ class ProgressLines:
         self._position = _Position(runs)
         self._console = console
         self._clock = clock
-        self._written = self._started = clock()
+        self._written = self._started = self._began = clock()
+        self._whole: float | None = None
 
     def observe(self, event: Event) -> None:
         """Write a line when the last is some seconds old."""
@@ -126,10 +130,12 @@ class ProgressLines:
         now = self._clock()
         if isinstance(event, RunStarted):
             self._started = now
+            if self._whole is None:
+                self._began, self._whole = now, self._position.whole()
         elif isinstance(event, RunEnded):
             self._write(f"{event.outcome} after {duration(event.seconds)}")
         elif now - self._written >= LINE_SECONDS:
-            self._write(f"{100 * self._position.fraction:.0f} %, {self._left(now)} left")
+            self._write(f"{100 * self._position.fraction:.0f} %, {self._left(now)}")
 
     def _write(self, words: str) -> None:
         self._written = self._clock()
@@ -140,10 +146,17 @@ class ProgressLines:
         )
 
     def _left(self, now: float) -> str:
-        done = self._position.done - self._position.run.done
-        if done == 0:
-            return "unknown time"
-        return duration((now - self._started) / done * (self._position.run.steps - self._position.done))
+        """How long these runs will take, and all together where there are more."""
+        position, begun = self._position, self._whole or 0.0
+        done = position.done - position.run.done
+        if done < TOLD_FROM * position.run.steps:
+            return "unknown time left"
+        own = duration((now - self._started) / done * (position.run.steps - position.done))
+        if position.run.runs == position.runs:
+            return f"{own} left"
+        rate = (now - self._began) / (position.whole() - begun)
+        which = "this" if position.run.runs == 1 else "these"
+        return f"{own} left of {which}, {duration(rate * (position.runs - position.whole()))} of all"
 
 
 def duration(seconds: float) -> str:

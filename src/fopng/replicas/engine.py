@@ -28,7 +28,7 @@ from fopng.replicas.steps import Stepper
 from fopng.replicas.task import ReplicaTask
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.train.loop import SAVE_SECONDS, Ending, diagnosed_every
-from fopng.train.plan import Interrupted, Outcome, Plan, Row, mean
+from fopng.train.plan import Interrupted, Outcome, Plan, Row, mean, stopped_after
 from fopng.turns import Turns
 
 TURN = 16
@@ -289,7 +289,7 @@ class _Wave:
     def _save_or_stop(self) -> None:
         self._save()
         if self.should_stop():
-            raise Interrupted(self.position["done"], self.steps)
+            raise stopped_after(self.position["done"], self.steps)
 
     def _save(self) -> None:
         if self.checkpoint is not None:

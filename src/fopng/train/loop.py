@@ -27,7 +27,7 @@ from fopng.observers import (
 from fopng.randomness import drawn_from, random_states, set_random_states
 from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.train.evaluation import Examiner
-from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, mean
+from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, mean, stopped_after
 from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
@@ -275,7 +275,7 @@ class _Run:
     def _save_or_stop(self) -> None:
         self._save()
         if self.should_stop():
-            raise Interrupted(f"Stopped after {self.position.done} of {self.steps} steps.")
+            raise stopped_after(self.position.done, self.steps)
 
     def _save(self) -> None:
         self.saved = time.monotonic()

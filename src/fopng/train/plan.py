@@ -99,3 +99,8 @@ class Position:
 
 class Interrupted(Exception):
     """Work was asked to stop, and is saved."""
+
+
+def stopped_after(done: int, steps: int) -> Interrupted:
+    """Runs were stopped between two steps."""
+    return Interrupted(f"Stopped after {done} of {steps} steps.")
