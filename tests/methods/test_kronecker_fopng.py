@@ -52,6 +52,47 @@ def test_inputs_that_no_old_task_uses_stay_free():
     assert moved[:, 3:].min() > 1e-4
 
 
+def after_one_task(strength):
+    """A layer whose last two of six inputs were always zero in the one task that is done: its method, and `F_old` written out."""
+    model = nn.Linear(6, 3).double()
+    x = torch.randn(40, 6, dtype=torch.float64)
+    x[:, 4:] = 0
+    world = World(model, [[(x, torch.randint(3, (40,)))]])
+    optimizer = make(NAME, world, strength=strength)
+    run(optimizer, world)
+    columns = torch.eye(21, dtype=torch.float64)
+    return optimizer.method, torch.stack([optimizer.method.old_fisher()(column) for column in columns], -1)
+
+
+@pytest.mark.parametrize("strength", [1.0, 30.0, 1e4])
+def test_a_step_moves_old_answers_no_more_than_is_promised(strength):
+    """`v^T F_old v <= |g|^2 / 4s` and `g^T v >= |v|^2`, in the method's own unit, also along the eigenvectors of `F_old`."""
+    method, F_old = after_one_task(strength)
+    s = method.weight()
+    for g in [*torch.randn(10, 21, dtype=torch.float64), *torch.linalg.eigh(F_old)[1].T]:
+        v = method.held_back(g)
+        assert v @ F_old @ v <= g @ g / (4 * s)
+        assert (1 + 1e-12) * g @ v >= v @ v > 0
+
+
+def test_what_no_old_task_uses_is_as_free_as_under_sgd():
+    """Whatever the strength: a gradient along the weights of inputs that were always zero is the step."""
+    method, F_old = after_one_task(1e6)
+    g = torch.zeros(21, dtype=torch.float64)
+    g[:18].view(3, 6)[:, 4:] = torch.randn(3, 2, dtype=torch.float64)
+    assert (F_old @ g).abs().max() < 1e-12 < F_old.abs().max()
+    torch.testing.assert_close(method.held_back(g), g, rtol=1e-9, atol=1e-9)
+
+
+def test_endless_strength_projects_onto_what_no_old_task_uses():
+    """Where old inputs do not fill their space: `I - F^+ F`, the orthogonal projection onto what `F_old` takes to zero."""
+    method, F_old = after_one_task(1e13)
+    g = torch.randn(21, dtype=torch.float64)
+    projected = g - torch.linalg.pinv(F_old, rtol=1e-10, hermitian=True) @ (F_old @ g)
+    assert 0.1 < projected.norm() / g.norm() < 0.95
+    torch.testing.assert_close(method.held_back(g), projected, rtol=1e-7, atol=1e-7)
+
+
 def test_one_task_and_one_sample_in_the_limit_are_ogd():
     """One layer, one sample: `F` is the square of its gradient, and what is left is orthogonal to it."""
     torch.manual_seed(1)
@@ -125,6 +166,23 @@ def test_eigenvectors_are_worked_out_once_a_task(monkeypatch):
         counted.clear()
 
 
+def test_a_refresh_costs_nothing():
+    """The model is not asked, nothing is drawn, and what was worked out stays."""
+    world = single_head()
+    optimizer = make(NAME, world)
+    run(optimizer, world, range(2))
+    optimizer.begin_task(2)
+    held, drawn = optimizer.method.remover, optimizer.generator.get_state()
+    asked = []
+    world.model.register_forward_pre_hook(lambda *_: asked.append("the model"))
+    optimizer.refresh(world.loaders[2])
+    assert asked == []
+    assert optimizer.method.remover is held is not None
+    assert torch.equal(optimizer.generator.get_state(), drawn)
+    optimizer.end_task(world.loaders[2])
+    assert asked != []
+
+
 def test_a_bias_that_joins_later_is_held_back_from_then_on():
     world = single_head()
     world.model[0].bias.requires_grad_(False)
@@ -194,3 +252,18 @@ def test_the_sum_over_tasks_has_the_sums_trace():
     torch.testing.assert_close(kept[0].trace() * kept[1], sum(own.inputs.trace() * own.signals for own in tasks))
     torch.testing.assert_close(kept[0], sum(own.inputs for own in tasks))
     torch.testing.assert_close(method.trace(), sum(own.inputs.trace() * own.signals.trace() for own in tasks))
+
+
+def test_the_unit_is_one_tasks_and_what_is_held_back_grows_with_tasks():
+    """The same task twice: the unit stays, the Fisher doubles."""
+    method = make(NAME, single_head()).method
+    A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
+    moments = Moments({("0.weight", "0.bias"): LayerMoments(A @ A.T, G @ G.T)}, torch.zeros(39, dtype=torch.float64))
+    g, found = torch.randn(39, dtype=torch.float64), []
+    for _ in range(2):
+        method.remember(moments)
+        method.forget_derived()
+        found.append((method.weight(), method.old_fisher()(g)))
+    (unit, once), (same, twice) = found
+    torch.testing.assert_close(same, unit)
+    torch.testing.assert_close(twice, 2 * once)

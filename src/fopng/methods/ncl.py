@@ -14,7 +14,7 @@ from fopng.moments import Moments
 from fopng.types import Predict
 
 Precision: TypeAlias = Literal["kfac", "diagonal"]
-"""How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors and cannot be added up."""
+"""How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors: docs/kronecker.md."""
 
 
 @final
