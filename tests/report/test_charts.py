@@ -106,6 +106,16 @@ def test_a_label_stands_between_the_strokes_that_cross_in_its_point():
     assert not any(place.box.meets(stroke) for stroke in cross)
 
 
+@given(st.integers(8, 40), st.integers(-20, 20))
+def test_a_label_is_not_taken_for_that_of_a_point_nearby(across, down):
+    """It is clearly nearer to its own point, or a line leads to it."""
+    points = [(200, 150), (200 + across, 150 + down)]
+    places = place_labels([(point, 60) for point in points], Box(0, 0, 400, 300))
+    for point, other, place in zip(points, reversed(points), places, strict=True):
+        own, far = (math.dist(each, place.box.nearest(each)) for each in (point, other))
+        assert far > own + 10 or place.lead is not None
+
+
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_whiskers_have_room_on_both_axes(seeds):
     runs = laboratory(["sgd", "ewc", "ogd", "fopng", "adam"], seeds=seeds)

@@ -14,6 +14,9 @@ NEAR = 4.0
 CROSSED = 30.0
 """How much further away a name may stand for each stroke that it would hide."""
 
+MISTAKEN = 60.0
+"""The same for a point that it could be taken for the name of."""
+
 Point = tuple[float, float]
 
 
@@ -71,27 +74,36 @@ def place_labels(labels: Sequence[tuple[Point, float]], room: Box, strokes: Sequ
         room: where labels may stand.
         strokes: what a label hides only where it cannot stand elsewhere.
     """
-    taken = [Box(x - 5, y - 5, x + 5, y + 5) for (x, y), _ in labels]
+    points = [point for point, _ in labels]
+    taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
     found: list[Place | None] = []
     for point, width in labels:
-        place = _best(_beside(point, width), point, room, taken, strokes)
-        place = place or _best(_anywhere(point, width, room), point, room, taken, strokes)
+
+        def cost(place: Place, point: Point = point) -> float:
+            return _cost(place, point, points, strokes)
+
+        place = min(_free(_beside(point, width), room, taken), key=cost, default=None)
+        if place is None or cost(place) >= MISTAKEN:
+            led = _free(_anywhere(point, width, room), room, taken)
+            place = min([*([] if place is None else [place]), *led], key=cost, default=None)
         found.append(place)
         if place is not None:
             taken.append(place.box)
     return found
 
 
-def _best(
-    places: Iterable[Place], point: Point, room: Box, taken: Sequence[Box], strokes: Sequence[Box]
-) -> Place | None:
-    free = (place for place in places if place.box.within(room) and not any(place.box.meets(box) for box in taken))
+def _free(places: Iterable[Place], room: Box, taken: Sequence[Box]) -> Iterable[Place]:
+    return (place for place in places if place.box.within(room) and not any(place.box.meets(box) for box in taken))
 
-    def cost(place: Place) -> float:
-        away = 0.0 if place.lead is None else math.dist(point, place.lead)
-        return away + CROSSED * sum(place.box.meets(stroke) for stroke in strokes)
 
-    return min(free, key=cost, default=None)
+def _cost(place: Place, point: Point, points: Sequence[Point], strokes: Sequence[Box]) -> float:
+    hidden = CROSSED * sum(place.box.meets(stroke) for stroke in strokes)
+    own = math.dist(point, place.box.nearest(point))
+    if place.lead is not None and own > 2 * GAP:
+        return hidden + own
+    # Of points that lie on each other any name may be beside any.
+    others = (other for other in points if math.dist(other, point) > DEPTH)
+    return hidden + MISTAKEN * sum(math.dist(other, place.box.nearest(other)) < own + 2 * GAP for other in others)
 
 
 def _beside(point: Point, width: float) -> Iterable[Place]:

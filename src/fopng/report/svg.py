@@ -108,7 +108,11 @@ def _scatter(chart: Scatter, dress: Dress) -> str:
         drawn = f'<path class="w" d="{whiskers}"/>' if whiskers else ""
         spots.append(_group(spot.line, look, dress, title, drawn + _markers(look, [point])))
         if where is not None:
-            lead = "" if where.lead is None else f'<path class="w" d="M{_pair(point)}L{_pair(where.lead)}"/>'
+            lead = (
+                ""
+                if where.lead is None
+                else f'<path class="w" stroke-dasharray="2 2" d="M{_pair(point)}L{_pair(where.lead)}"/>'
+            )
             text = _text(where.x, where.y, names[spot.line.key], f"n {where.anchor}".strip())
             labels.append(_group(spot.line, look, dress, title, lead + text))
     # Names last: no stroke runs through them.
