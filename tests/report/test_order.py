@@ -1,10 +1,12 @@
 """One order of benchmarks, wherever results are listed."""
 
+import json
 import random
 import re
 
 from fopng import demo, report
 from fopng.benchmarks import BENCHMARKS, PAPER
+from fopng.cli.show import show
 from fopng.experiments import sort_out
 from fopng.hyperparameters import paper_benchmarks
 from sample_runs import laboratory
@@ -51,3 +53,12 @@ def test_sweeps_and_ablations_are_in_the_order_of_the_catalogue():
     page = report.report_html(shuffled(runs), title="Results")
     for kind in ("Sweep", "Ablations"):
         assert re.findall(rf'<h2 id="p\d+-title">\s*{kind} on <bdi>(.*?)</bdi>', page) == names
+
+
+def test_runs_are_listed_in_the_order_of_the_catalogue(tmp_path, capsys):
+    for run in laboratory(["sgd"], benchmarks=ORDER[:3], seeds=1):
+        folder = tmp_path / run.config.benchmark / "sgd" / run.config.key
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(run.config.as_dict()))
+    show(out=tmp_path, as_json=True)
+    assert [run["benchmark"] for run in json.loads(capsys.readouterr().out)] == ORDER[:3]
