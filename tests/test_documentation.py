@@ -13,6 +13,7 @@ import pytest
 import typer
 
 import fopng
+from browser import Browser, find_chromium
 from fopng.benchmarks import find_benchmark
 from fopng.cli import app
 from fopng.cli.errors import exit_code
@@ -226,6 +227,8 @@ def test_the_site(tmp_path):
     assert missing_from_reference(tmp_path) == set()
     assert methods_without_page(tmp_path) == []
     assert lost_pages(tmp_path) == set()
+    if find_chromium() is not None:
+        assert formulas_that_scroll_upright(tmp_path) == []
 
 
 def missing_from_reference(site):
@@ -245,6 +248,24 @@ def missing_from_reference(site):
 def methods_without_page(site):
     pages = {name: site / "catalogue" / f"{name}.html" for name, entry in METHODS.items() if not entry.joint}
     return [name for name, page in pages.items() if not page.exists() or "<math" not in page.read_text()]
+
+
+def formulas_that_scroll_upright(site):
+    """Formulas on the pages of methods that are cut below, or have a scrollbar beside them."""
+    browser, found = Browser(site / "_profile"), []
+    upright = (
+        "[...document.querySelectorAll('div.math')].filter(e => e.scrollHeight > e.clientHeight"
+        " || getComputedStyle(e).overflowY !== 'hidden').length"
+    )
+    try:
+        for page in sorted((site / "catalogue").glob("*.html")):
+            for width in (400, 1200):
+                browser.resize(width)
+                browser.open(page)
+                found += [(page.stem, width)] * browser.evaluate(upright)
+    finally:
+        browser.close()
+    return found
 
 
 def lost_pages(site):

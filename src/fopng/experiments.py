@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import final
 
 from fopng.ablations import ABLATIONS
+from fopng.benchmarks.catalog import listing_order
 from fopng.config import RunConfig, Value, canonical_json
 from fopng.data.catalog import DATASETS
 from fopng.findings import Ablation, Response, Step, rank
@@ -186,6 +187,11 @@ def _canonical_less(config: RunConfig, *left_out: str) -> str:
 
 
 def _grouped(results: Iterable[RunResult], key: Callable[[RunResult], str]) -> list[list[RunResult]]:
-    """Groups in the order of their keys, each in the order of methods and seeds."""
-    ordered = sorted(results, key=lambda r: (key(r), r.config.method, r.config.seed, r.config.key))
+    """Groups in the order of benchmarks and their keys, each in the order of methods and seeds."""
+
+    def order(result: RunResult) -> tuple[tuple[int, str], str, str, int, str]:
+        config = result.config
+        return listing_order(config.benchmark), key(result), config.method, config.seed, config.key
+
+    ordered = sorted(results, key=order)
     return [list(members) for _, members in groupby(ordered, key)]

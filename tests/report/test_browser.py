@@ -36,7 +36,7 @@ OVERLAPS = """(() => {
   };
   check([...document.querySelectorAll("header, .panel, footer")].filter(e => !e.closest("dialog")), "sections");
   for (const panel of document.querySelectorAll(".panel")) check([...panel.children], "blocks");
-  for (const grid of document.querySelectorAll(".figures, .heats")) check([...grid.children], "figures");
+  for (const grid of document.querySelectorAll(".figures, .bars, .heats")) check([...grid.children], "figures");
   for (const figure of document.querySelectorAll("figure")) check([...figure.children], "in a figure");
   for (const list of document.querySelectorAll(".legend, .options, .contents, figcaption")) check([...list.children], "items");
   for (const svg of document.querySelectorAll("svg.chart")) check([...svg.querySelectorAll("text")], "words");
@@ -176,17 +176,17 @@ def test_tables_are_sorted_by_mouse_and_by_keyboard(open_page):
     browser = open_page(laboratory(["sgd", "ewc", "ogd", "adam"]))
     button = "document.querySelectorAll('table.scores thead button')[{}]"
     heading = "document.querySelectorAll('table.scores thead th')[{}].ariaSort"
-    accuracies = [float(text.strip("★≈")) for text in column(browser, 1)]
+    accuracies = [float(text.split()[0].strip("★≈")) for text in column(browser, 1)]
     assert accuracies == sorted(accuracies, reverse=True)
     browser.evaluate(f"{button.format(0)}.click()")
     assert column(browser, 0) == sorted(column(browser, 0))
     assert browser.evaluate(heading.format(0)) == "ascending"
-    browser.evaluate(f"{button.format(6)}.focus()")
+    browser.evaluate(f"{button.format(2)}.focus()")
     for direction in ("descending", "ascending"):
         browser.press("Enter", 13)
-        forgotten = [float(text.split()[0]) for text in column(browser, 6)]
+        forgotten = [float(text.split()[0]) for text in column(browser, 2)]
         assert forgotten == sorted(forgotten, reverse=direction == "descending")
-        assert browser.evaluate(heading.format(6)) == direction
+        assert browser.evaluate(heading.format(2)) == direction
         assert browser.evaluate(heading.format(0)) == "none"
 
 
@@ -239,6 +239,8 @@ def test_figures_are_saved_as_they_are_shown(open_page):
     for figure in ("p0-accuracy", "p0-matrix-1"):
         assert saved(browser, "PNG", figure).startswith(b"\x89PNG")
     assert "<rect" in saved(browser, "SVG", "p0-matrix-2").decode()
+    for figure, unit in (("p0-seconds", "seconds"), ("p0-memory", "megabytes")):
+        assert re.search(rf"<text[^>]*>{unit}</text>", saved(browser, "SVG", figure).decode())
 
 
 def test_the_page_is_whole_without_scripts(open_page, browser):

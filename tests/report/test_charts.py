@@ -15,7 +15,7 @@ from fopng.report.placing import DEPTH, HEIGHT, Box, place_labels
 from fopng.report.scales import Categories, Linear, Logarithmic, scale_of
 from fopng.report.summary import panel_of
 from fopng.scores import Estimate
-from sample_runs import diverged, laboratory
+from sample_runs import diverged, laboratory, result
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -73,24 +73,69 @@ def test_the_front_is_what_nobody_dominates(pairs):
     assert front == undominated
 
 
-@given(st.integers(0, 1000))
-def test_labels_hide_neither_points_nor_one_another(seed):
+@given(st.integers(0, 1000), st.sampled_from([1, 20, 400]))
+def test_every_label_has_a_place_and_hides_neither_points_nor_another(seed, spread):
+    """Ten of them, anywhere in a room of the size of a figure's, however close to one another."""
     random = Random(seed)
-    room = Box(0, 0, 400, 300)
-    labels = [((random.uniform(0, 400), random.uniform(0, 300)), random.uniform(10, 150)) for _ in range(15)]
+    room = Box(0, 0, 432, 258)
+    middle = random.uniform(0, 432 - spread), random.uniform(0, max(0, 258 - spread))
+    points = [
+        (middle[0] + random.uniform(0, spread), min(258, middle[1] + random.uniform(0, spread))) for _ in range(10)
+    ]
+    labels = [(point, random.uniform(20, 150)) for point in points]
     boxes = []
     for ((x, y), width), place in zip(labels, place_labels(labels, room), strict=True):
-        if place is not None:
-            left = {"": place[0], "e": place[0] - width, "m": place[0] - width / 2}[place[2]]
-            box = Box(left, place[1] + DEPTH - HEIGHT, left + width, place[1] + DEPTH)
-            boxes.append(box)
-            assert abs(box.left - x) < width + 20
-            assert abs(box.top - y) < 40
+        left = {"": place.x, "e": place.x - width, "m": place.x - width / 2}[place.anchor]
+        box = Box(left, place.y + DEPTH - HEIGHT, left + width, place.y + DEPTH)
+        assert box == place.box
+        assert box.within(room)
+        end = box.nearest((x, y)) if place.lead is None else place.lead
+        assert end == box.nearest((x, y))
+        assert place.lead is not None or math.dist(end, (x, y)) < 10
+        boxes.append(box)
     for first, second in itertools.combinations(boxes, 2):
         assert not first.meets(second)
-    points = [Box(x - 1, y - 1, x + 1, y + 1) for (x, y), _ in labels]
-    assert not any(box.meets(point) for box in boxes for point in points)
-    assert boxes
+    markers = [Box(x - 1, y - 1, x + 1, y + 1) for x, y in points]
+    assert not any(box.meets(marker) for box in boxes for marker in markers)
+
+
+def test_a_label_stands_between_the_strokes_that_cross_in_its_point():
+    cross = [Box(0, 150, 400, 150), Box(200, 0, 200, 300)]
+    [place] = place_labels([((200, 150), 60)], Box(0, 0, 400, 300), cross)
+    assert place.lead is None
+    assert not any(place.box.meets(stroke) for stroke in cross)
+
+
+@given(st.integers(8, 40), st.integers(-20, 20))
+def test_a_label_is_not_taken_for_that_of_a_point_nearby(across, down):
+    """It is clearly nearer to its own point, or a line leads to it."""
+    points = [(200, 150), (200 + across, 150 + down)]
+    places = place_labels([(point, 60) for point in points], Box(0, 0, 400, 300))
+    for point, other, place in zip(points, reversed(points), places, strict=True):
+        own, far = (math.dist(each, place.box.nearest(each)) for each in (point, other))
+        assert far > own + 10 or place.lead is not None
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_whiskers_have_room_on_both_axes(seeds):
+    runs = laboratory(["sgd", "ewc", "ogd", "fopng", "adam"], seeds=seeds)
+    chart = learning_scatter(panel(runs))
+    pairs = [(spot.ends(chart.confidence), (spot.x, spot.y)) for spot in chart.spots]
+    assert all(len(ends) == (0 if seeds == 1 else 2) for both, _ in pairs for ends in both)
+    for scale, along in ((chart.x, 0), (chart.y, 1)):
+        for both, means in pairs:
+            places = [scale.place(value) for value in (*both[along], 100 * means[along].mean)]
+            assert all(0 <= place <= 1 for place in places)
+            if seeds > 1:
+                low, high = both[along]
+                assert low < 100 * means[along].mean < high
+
+
+def test_an_accuracy_beyond_what_can_be_is_off_the_axis():
+    runs = [result([[first, None], [0.9, 1.0]], method="sgd", seed=seed) for seed, first in enumerate((0.9, 1.0))]
+    chart = learning_scatter(panel(runs))
+    assert chart.spots[0].ends(0.68)[1][1] > 100
+    assert chart.y.high == 100
 
 
 def test_looks_differ_for_forty_methods_also_without_colour():

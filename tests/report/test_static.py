@@ -6,6 +6,10 @@ import xml.etree.ElementTree
 import pytest
 
 from fopng import report
+from fopng.report.figures import learning_scatter
+from fopng.report.looks import looks_of
+from fopng.report.plots import plot
+from fopng.report.summary import panel_of
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test
 
@@ -24,6 +28,27 @@ def test_every_figure_is_a_file(tmp_path, kind):
         f"{start}-{name}" for name in ("accuracy", "learning", "removed", "seconds", "memory", "matrices")
     ]
     assert all(path.read_bytes().startswith(SIGNATURES[kind]) for path in written)
+
+
+def test_every_number_has_its_unit(tmp_path):
+    written = report.write_figures(tmp_path, laboratory(["sgd", "fopng"], seeds=2), kind="svg")
+    texts = {path.stem.rpartition("-")[2]: path.read_text(encoding="utf-8") for path in written}
+    axes = {"accuracy": "mean accuracy, %", "learning": "forgetting, %", "removed": "removed, %"}
+    for name, unit in {**axes, "seconds": "seconds", "memory": "megabytes"}.items():
+        assert f">{unit}</text>" in texts[name], name
+
+
+def test_whiskers_are_drawn_whole_and_inside_the_axes():
+    panel = panel_of(laboratory(["sgd", "ewc", "fopng"]), "matched protocol")
+    chart = learning_scatter(panel)
+    [axes] = plot(chart, looks_of([line.label for line in panel.lines])).axes
+    drawn = [list(zip(*line.get_data(), strict=True)) for line in axes.lines]
+    for spot in chart.spots:
+        across, up = spot.ends(chart.confidence)
+        x, y = chart.x.place(100 * spot.x.mean), chart.y.place(100 * spot.y.mean)
+        for whisker in ([(chart.x.place(end), y) for end in across], [(x, chart.y.place(end)) for end in up]):
+            assert whisker in drawn
+            assert all(0 < place < 1 for point in whisker for place in point)
 
 
 def test_sweeps_and_ablations_are_drawn(tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fopng.ablations import BENCHMARKS
+from fopng.benchmarks.catalog import listing_order
 from fopng.claims.check import POSITIVE, BySeed, Check, Region, all_of, compare, within
 from fopng.claims.claim import Claim, Judged
 from fopng.claims.runs import ClaimRuns
@@ -104,7 +105,7 @@ def _distances(step: Step) -> BySeed:
 def _less_sensitive(runs: ClaimRuns) -> Judged:
     checks: list[Check] = []
     missing: list[str] = []
-    for benchmark in sorted({benchmark for benchmark, _ in runs.responses}):
+    for benchmark in sorted({benchmark for benchmark, _ in runs.responses}, key=listing_order):
         ewc, ours = (runs.responses.get((benchmark, method)) for method in ("ewc", "fopng"))
         spreads = [None if r is None else _spread(r, name) for r, name in ((ewc, "strength"), (ours, "damping"))]
         if spreads[0] is None or spreads[1] is None:

@@ -40,7 +40,9 @@ def show(
 
 
 def _list(folders: list[Path], as_json: bool) -> None:
-    runs = [_describe(folder) for folder in folders]
+    from fopng.benchmarks.catalog import listing_order
+
+    runs = sorted(map(_describe, folders), key=lambda run: listing_order(run["benchmark"]))
     if as_json:
         show_json(runs)
         return

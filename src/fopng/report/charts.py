@@ -1,5 +1,6 @@
 """Figures as values: what is drawn, apart from how. The page and the files draw the same."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -88,6 +89,15 @@ class Spot:
     x: Estimate
     y: Estimate
 
+    @property
+    def label(self) -> str:
+        """The line's."""
+        return self.line.label
+
+    def ends(self, confidence: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Where the whiskers along x and along y end, in percent; none where one seed, or none, gives no interval."""
+        return _ends(self.x, confidence), _ends(self.y, confidence)
+
 
 @final
 @dataclass(frozen=True)
@@ -117,3 +127,8 @@ class Bars:
 
 
 Chart = Curves | Scatter | Bars
+
+
+def _ends(estimate: Estimate, confidence: float) -> tuple[float, ...]:
+    half = estimate.half_width(confidence)
+    return () if math.isnan(half) else (100 * (estimate.mean - half), 100 * (estimate.mean + half))

@@ -52,17 +52,19 @@ def learning_scatter(panel: Panel) -> Scatter | None:
     if not spots:
         return None
     fronts = [pareto_front([spot for spot in spots if spot.line.family is family]) for family, _ in panel.families]
+    across = [each for spot in spots for each in (100 * spot.x.mean, *spot.ends(0.68)[0])]
+    up = [each for spot in spots for each in (100 * spot.y.mean, *spot.ends(0.68)[1])]
     return Scatter(
         "learning",
         "Learning against forgetting",
-        Linear.around("forgetting, %", [100 * spot.x.mean for spot in spots], top=100),
-        Linear.around("accuracy when just learnt, %", [100 * spot.y.mean for spot in spots], floor=0, top=100),
+        Linear.around("forgetting, %", across, floor=-100, top=100),
+        Linear.around("accuracy when just learnt, %", up, floor=0, top=100),
         tuple(spots),
         tuple(tuple(front) for front in fronts if len(front) > 1),
         0.68,
         "Up and to the left is better; markers as in the figure of the mean accuracy. The stepped line joins the methods "
         "of a family that no other beats in both "
-        f"(of all of them, also those switched off). Whiskers hold 68 %.{_about_markers(panel)}",
+        f"(of all of them, also those switched off). Whiskers hold 68 %, cut where no accuracy can be.{_about_markers(panel)}",
     )
 
 
@@ -79,8 +81,8 @@ def pareto_front(spots: Sequence[Spot]) -> list[Spot]:
 def cost_bars(panel: Panel) -> list[Bars]:
     """Time and memory of a run."""
     kinds = (
-        ("seconds", "Time of a run", "seconds", 1.0, [line.seconds for line in panel.lines]),
-        ("memory", "Peak memory of a run", "megabytes", 1e6, [line.memory for line in panel.lines]),
+        ("seconds", "Time of a run, seconds", "seconds", 1.0, [line.seconds for line in panel.lines]),
+        ("memory", "Peak memory of a run, megabytes", "megabytes", 1e6, [line.memory for line in panel.lines]),
     )
     found = []
     for name, title, unit, divisor, estimates in kinds:

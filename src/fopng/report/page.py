@@ -21,7 +21,7 @@ from fopng.report.figures import charts_of, variation_curves
 from fopng.report.lines import Line
 from fopng.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
 from fopng.report.summary import Panel, panel_of, unique
-from fopng.report.svg import Dress, draw, key
+from fopng.report.svg import MANY, Dress, draw, key
 from fopng.report.variations import AblationGroup, Sweep, ablations_of, sweeps_of
 from fopng.result import RunResult
 
@@ -90,6 +90,7 @@ def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[
             evidence=evidence,
             owners={run: line for line in reversed(lines) for run in line.key},
             runs=len(runs),
+            many=MANY,
             script=script,
             script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             page_style=_file("page.css"),

@@ -93,16 +93,16 @@ def _scatter(axes: "Axes", chart: Scatter, looks: Looks) -> list[tuple["Line2D",
         )
     named = []
     for spot in chart.spots:
-        look = looks[spot.line.label]
+        look = looks[spot.label]
         x, y = chart.x.place(100 * spot.x.mean), chart.y.place(100 * spot.y.mean)
-        for estimate, scale, across in ((spot.x, chart.x, True), (spot.y, chart.y, False)):
-            half = 100 * estimate.half_width(chart.confidence)
-            if not math.isnan(half):
-                ends = [_inside(scale.place(100 * estimate.mean + sign * half)) for sign in (-1, 1)]
-                pair = (ends, [y, y]) if across else ([x, x], ends)
-                axes.plot(*pair, color=PALETTE[look.colour], alpha=0.5, linewidth=1)
+        across, up = spot.ends(chart.confidence)
+        for places in (
+            [(_inside(chart.x.place(end)), y) for end in across],
+            [(x, _inside(chart.y.place(end))) for end in up],
+        ):
+            axes.plot(*_columns(places), color=PALETTE[look.colour], alpha=0.5, linewidth=1)
         [handle] = axes.plot([x], [y], **{**_style(look, spot.line), "linestyle": "none", "markersize": 7})
-        named.append((handle, spot.line.label))
+        named.append((handle, spot.label))
     return named
 
 
@@ -161,6 +161,10 @@ def _style(look: Look, line: Line) -> dict[str, Any]:
 def one_line(text: str) -> str:
     """A name without what cannot be drawn."""
     return "".join(letter if letter.isprintable() else " " for letter in encodable(text))
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _inside(place: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
+from fopng.benchmarks.catalog import listing_order
 from fopng.config import RunConfig, canonical_json
 from fopng.report.families import Family
 from fopng.report.lines import Line, label_of
@@ -35,7 +36,7 @@ class Panel:
 
 
 def summarise(results: Iterable[RunResult]) -> list[Panel]:
-    """A panel for each set of runs that can be compared."""
+    """A panel for each set of runs that can be compared, in the order of the benchmarks."""
     panels = _grouped(unique(results), _shared)
     return [panel_of(members, f"{members[0].config.protocol} protocol") for members in panels]
 
@@ -105,4 +106,5 @@ def _reading_order(line: Line) -> tuple[int, float, str]:
 
 
 def _grouped(results: Iterable[RunResult], key: Callable[[RunResult], tuple[str, ...]]) -> list[list[RunResult]]:
-    return [list(members) for _, members in groupby(sorted(results, key=key), key)]
+    ordered = sorted(results, key=lambda result: (listing_order(result.config.benchmark), key(result)))
+    return [list(members) for _, members in groupby(ordered, key)]

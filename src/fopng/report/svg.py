@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import final
 
 from fopng.report.charts import Bars, Chart, Curves, Scatter, Series, Spot
@@ -21,7 +22,9 @@ LETTER = 8.6
 """The width of a letter at the size that phones show."""
 
 MANY = 10
-"""Lines beyond which bands would hide one another: then only the line that is pointed at has its band."""
+"""Lines beyond which bands would hide one another: then only the line that is pointed at has its band.
+
+So would names: then points have a legend too."""
 
 
 @final
@@ -92,18 +95,28 @@ def _answers(chart: Curves, series: Series, dress: Dress) -> str:
 def _scatter(chart: Scatter, dress: Dress) -> str:
     fronts = "".join(_front(chart, front) for front in chart.fronts)
     places = {spot.line.key: _spot(chart, spot) for spot in chart.spots}
-    names = {spot.line.key: shortened(encodable(spot.line.label), 22) for spot in chart.spots}
+    names = {spot.line.key: shortened(encodable(spot.label), 22) for spot in chart.spots}
     room = Box(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM)
-    labels = place_labels([(places[spot.line.key], len(names[spot.line.key]) * LETTER) for spot in chart.spots], room)
-    drawn = []
-    for spot, where in zip(chart.spots, labels, strict=True):
-        look = dress.looks[spot.line.label]
-        name = names[spot.line.key]
-        text = "" if where is None else _text(where[0], where[1], name, f"n {where[2]}")
-        title = f"{spot.line.label}: forgetting {percent(spot.x)} %, learnt to {percent(spot.y)} %"
-        inside = _whiskers(chart, spot) + _markers(look, [places[spot.line.key]]) + text
-        drawn.append(_group(spot.line, look, dress, title, inside))
-    return fronts + "".join(drawn)
+    widths = [(places[spot.line.key], len(names[spot.line.key]) * LETTER) for spot in chart.spots]
+    strokes = [stroke for front in chart.fronts for stroke in _steps(chart, front)]
+    strokes += [stroke for spot in chart.spots for stroke in _whiskers(chart, spot)]
+    spots, labels = [], []
+    for spot, where in zip(chart.spots, place_labels(widths, room, strokes), strict=True):
+        look, point = dress.looks[spot.label], places[spot.line.key]
+        title = f"{spot.label}: forgetting {percent(spot.x)} %, learnt to {percent(spot.y)} %"
+        whiskers = "".join(f"M{_pair((w.left, w.top))}L{_pair((w.right, w.bottom))}" for w in _whiskers(chart, spot))
+        drawn = f'<path class="w" d="{whiskers}"/>' if whiskers else ""
+        spots.append(_group(spot.line, look, dress, title, drawn + _markers(look, [point])))
+        if where is not None:
+            lead = (
+                ""
+                if where.lead is None
+                else f'<path class="w" stroke-dasharray="2 2" d="M{_pair(point)}L{_pair(where.lead)}"/>'
+            )
+            text = _text(where.x, where.y, names[spot.line.key], f"n {where.anchor}".strip())
+            labels.append(_group(spot.line, look, dress, title, lead + text))
+    # Names last: no stroke runs through them.
+    return fronts + "".join(spots + labels)
 
 
 def _spot(chart: Scatter, spot: Spot) -> tuple[float, float]:
@@ -118,18 +131,19 @@ def _front(chart: Scatter, front: Sequence[Spot]) -> str:
     return f'<path class="front"{dashes} d="{path}"/>'
 
 
-def _whiskers(chart: Scatter, spot: Spot) -> str:
+def _steps(chart: Scatter, front: Sequence[Spot]) -> Iterable[Box]:
+    for (x, y), (next_x, next_y) in pairwise(_spot(chart, spot) for spot in front):
+        yield Box(x, y, next_x, y)
+        yield Box(next_x, next_y, next_x, y)
+
+
+def _whiskers(chart: Scatter, spot: Spot) -> list[Box]:
     x, y = _spot(chart, spot)
-    strokes = ""
-    if spot.x.count > 1:
-        half = 100 * spot.x.half_width(chart.confidence)
-        ends = [_at(chart.x.place(100 * spot.x.mean + sign * half), 0.0)[0] for sign in (-1, 1)]
-        strokes += f"M{_pair((ends[0], y))}H{_short(ends[1])}"
-    if spot.y.count > 1:
-        half = 100 * spot.y.half_width(chart.confidence)
-        ends = [_at(0.0, chart.y.place(100 * spot.y.mean + sign * half))[1] for sign in (-1, 1)]
-        strokes += f"M{_pair((x, ends[0]))}V{_short(ends[1])}"
-    return f'<path class="w" d="{strokes}"/>' if strokes else ""
+    across, up = spot.ends(chart.confidence)
+    lying = [_at(chart.x.place(end), 0.0)[0] for end in across]
+    standing = [_at(0.0, chart.y.place(end))[1] for end in reversed(up)]
+    found = [Box(lying[0], y, lying[1], y)] if lying else []
+    return found + ([Box(x, standing[0], x, standing[1])] if standing else [])
 
 
 def _bars(chart: Bars, dress: Dress) -> str:
@@ -146,7 +160,8 @@ def _bars(chart: Bars, dress: Dress) -> str:
         )
         title = f"{line.label}: {plain(estimate.mean)} {chart.x.label}"
         drawn.append(_group(line, look, dress, title, bar + texts))
-    return _svg(2 * TOP + ROW * len(chart.bars), f"{chart.title}, {chart.x.label}", "".join(drawn))
+    unit = _text(NAMES + room / 2, TOP + ROW * (len(chart.bars) + 0.75), chart.x.label, "m")
+    return _svg(2 * TOP + ROW * (len(chart.bars) + 1), chart.title, "".join(drawn) + unit)
 
 
 def _svg(height: float, title: str, inside: str, frame: str = "") -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar, final
 
+from fopng.benchmarks.catalog import listing_order
 from fopng.config import Value
 from fopng.findings import Ablation, Response
 from fopng.report.lines import Line, label_of
@@ -127,7 +128,8 @@ def _together(varied: Iterable[Varied], run_of: Callable[[Varied], RunResult]) -
         config = run_of(each).config
         return config.benchmark, config.protocol, details_of(config)
 
-    return [(place, list(members)) for place, members in groupby(sorted(varied, key=where), where)]
+    ordered = sorted(varied, key=lambda each: (listing_order(where(each)[0]), where(each)))
+    return [(place, list(members)) for place, members in groupby(ordered, where)]
 
 
 def _lines_of(response: Response) -> tuple[Line, ...]:
