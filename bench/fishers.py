@@ -7,7 +7,6 @@ medians of the ratios within a round. "full" needs a matrix of all parameters by
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -18,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
-from fopng.environment import describe_environment
 from fopng.models import MLP, ConvNet
+from record import record_ratios
 
 RESULTS = Path(__file__).parent / "results" / "fishers.json"
 METRICS = ("diagonal", "kfac", "ekfac", "low-rank")
@@ -89,13 +88,7 @@ def main() -> None:
             print(
                 f"  {metric:10} step {own['step']:6.2f}   refresh {own['refresh']:6.2f}   {own['bytes'] / 2**20:8.1f} MiB"
             )
-    before = json.loads(RESULTS.read_text())["ratios"] if RESULTS.exists() else {}
-    document = {
-        "command": "python bench/fishers.py",
-        "environment": describe_environment(torch.device("cpu")),
-        "ratios": before | found,
-    }
-    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+    record_ratios(RESULTS, "python bench/fishers.py", found)
 
 
 if __name__ == "__main__":

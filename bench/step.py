@@ -8,7 +8,6 @@ as one matrix, its Gram matrix inverted beforehand, two matrix-vector products a
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from torch import Tensor, nn
 
 import fopng
 from contenders import CONTENDERS
-from fopng.environment import describe_environment
 from fopng.models import MLP, ConvNet
+from record import record_ratios
 
 RESULTS = Path(__file__).parent / "results" / "step.json"
 TARGETS = {
@@ -125,13 +124,7 @@ def main() -> None:
             target = TARGETS[name].get(label)
             print(f"  {label:20} {ratio:8.2f}" + (f"   target {target:.1f}" if target else ""))
         print(f"  dense / fopng        {ratios['dense'] / ratios['fopng']:8.2f}   target 8.0")
-    before = json.loads(RESULTS.read_text())["ratios"] if RESULTS.exists() else {}
-    document = {
-        "command": "python bench/step.py",
-        "environment": describe_environment(torch.device("cpu")),
-        "ratios": before | found,
-    }
-    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+    record_ratios(RESULTS, "python bench/step.py", found)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import TypeVar, final
 
 import torch
 
+from fopng.train.costs import wait_for
+
 _Item = TypeVar("_Item")
 
 
@@ -62,10 +64,8 @@ class Turns:
 
     def wait(self) -> None:
         """Wait for what this thread gave to the device; the others go on meanwhile."""
-        if self._device.type == "cpu":
-            return
         if self._device.type != "cuda":
-            torch.get_device_module(self._device).synchronize()
+            wait_for(self._device)
             return
         done = torch.cuda.Event()
         done.record()

@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from browser import Browser, find_chromium
+from browser import find_chromium
 from fopng import report
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test
@@ -59,13 +59,6 @@ def everything():
         for seed in range(2)
     ]
     return runs
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

@@ -2,20 +2,13 @@
 
 import pytest
 
-from browser import Browser, find_chromium
+from browser import find_chromium
 from fopng import report
 from sample_runs import laboratory, result
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 
 METHODS = ["sgd", "ewc", "ogd", "fopng", "fopng-prefisher", "adam", "si"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
-from types import TracebackType
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from fopng.cli.options import Device
+from fopng.cli.progress import WithBars
 from fopng.cli.stopping import StopSignals
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def device_of(cluster: Cluster, asked: Device, tell: Callable[[str], None]) -> t
 
 
 @final
-class ClusterView(AbstractContextManager["ClusterView"]):
+class ClusterView(WithBars):
     """Waves done, running, waiting and failed, runs a minute and the time left, on stderr."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -81,15 +81,6 @@ class ClusterView(AbstractContextManager["ClusterView"]):
             expand=True,
         )
         self._bar = self._bars.add_task("Starting")
-
-    def __enter__(self) -> ClusterView:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bars.stop()
 
     def __call__(self, tally: Tally) -> None:
         """Show how things stand: at once on a terminal, in a log every few seconds and at the end."""

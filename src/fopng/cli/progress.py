@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
 from rich.console import Console
 from rich.progress import (
@@ -24,8 +24,23 @@ if TYPE_CHECKING:
     from fopng.result import RunResult
 
 
+class WithBars(AbstractContextManager["WithBars"]):
+    """Bars that are there inside a `with`."""
+
+    _bars: Progress
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
 @final
-class DownloadProgress(AbstractContextManager["DownloadProgress"]):
+class DownloadProgress(WithBars):
     """Shows what `fetch` reports, on stderr."""
 
     def __init__(self, name: str) -> None:
@@ -41,15 +56,6 @@ class DownloadProgress(AbstractContextManager["DownloadProgress"]):
         )
         self._files: dict[str, TaskID] = {}
         self._quarters: dict[str, int] = {}
-
-    def __enter__(self) -> DownloadProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bars.stop()
 
     def report(self, file: str, done: int, total: int | None) -> None:
         """Called for every block that arrives."""
@@ -74,7 +80,7 @@ class DownloadProgress(AbstractContextManager["DownloadProgress"]):
 
 
 @final
-class RunsProgress(AbstractContextManager["RunsProgress"]):
+class RunsProgress(WithBars):
     """How many runs are done, on stderr."""
 
     def __init__(self, console: Console, runs: int) -> None:
@@ -93,15 +99,6 @@ class RunsProgress(AbstractContextManager["RunsProgress"]):
             speed_estimate_period=300,
         )
         self._bar = self._bars.add_task("", total=runs)
-
-    def __enter__(self) -> RunsProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bars.stop()
 
     def advance(self, result: RunResult) -> None:
         """Called for every run that ends."""

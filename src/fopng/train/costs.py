@@ -36,6 +36,12 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
+def wait_for(device: torch.device) -> None:
+    """Wait for what was given to a device."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
+
+
 def forget_peak_memory(device: torch.device) -> None:
     """Start counting anew, where the system can."""
     if device.type == "cuda":

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, final
@@ -25,13 +26,12 @@ from fopng.observers import (
     TaskStarted,
 )
 from fopng.randomness import drawn_from, random_states, set_random_states
-from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory
+from fopng.train.costs import Stopwatch, forget_peak_memory, peak_memory, wait_for
 from fopng.train.evaluation import Examiner
 from fopng.train.plan import Interrupted, Outcome, Plan, Position, append_row, mean, stopped_after
 from fopng.train.precision import Precision
 from fopng.train.seeds import Seeds
 from fopng.train.stages import Stage
-from fopng.turns import Turns
 from fopng.types import Batch, PredictTask, TaskName
 
 SAVE_SECONDS = 30.0
@@ -106,7 +106,7 @@ class _Run:
         ]
         self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
         self.position, self.outcome, self.removed = Position(), Outcome(), (0.0, 0)
-        self.watch = Stopwatch(Turns(device).wait, self.outcome.seconds_by_phase)
+        self.watch = Stopwatch(partial(wait_for, device), self.outcome.seconds_by_phase)
         self.saved = time.monotonic()
 
     def watched(self, notice: Callable[[str], None]) -> Outcome:
@@ -312,7 +312,7 @@ class _Run:
                 f"Expected the checkpoint of this run in {where}, got one that does not fit: {error}. Go on with the version "
                 "that wrote it, or delete the checkpoint there to start over."
             ) from error
-        self.watch = Stopwatch(Turns(self.device).wait, self.outcome.seconds_by_phase)
+        self.watch = Stopwatch(partial(wait_for, self.device), self.outcome.seconds_by_phase)
 
     def _first_task(self) -> torch.optim.Optimizer | Literal["own"]:
         rate = self.plan.first_task_lr
