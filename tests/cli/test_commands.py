@@ -8,6 +8,7 @@ import tiny
 import web
 from fopng import __version__
 from fopng.cli import main
+from fopng.cli.machine import cores, threads_for
 from fopng.data.catalog import DATASETS
 from fopng.data.idx import Idx
 from fopng.data.layouts import FolderLayout
@@ -207,3 +208,29 @@ def test_imports_are_cheap(module):
 def test_the_version(fopng):
     code, out, err = fopng("--version")
     assert (code, out.strip(), err) == (0, f"fopng {__version__}", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["split-digits", "ogd", "--lr", "0.1"], "A setting is given as --set lr=VALUE."),
+        (["split-digits", "ogd", "--set", "learning_rate=0.1"], "Did you mean 'lr'?"),
+        (["split-digits", "OGD"], "Did you mean 'ogd'?"),
+        (["ogd", "split-digits"], "which is a benchmark. Name the benchmark first"),
+    ],
+)
+def test_near_misses_are_told_what_was_meant(fopng, arguments, message):
+    code, _, err = fopng("run", *arguments)
+    assert (code, message in err) == (2, True), err
+
+
+def test_a_command_without_settings_says_nothing_of_them(fopng):
+    code, _, err = fopng("methods", "--lr", "0.1")
+    assert code == 2
+    assert "--set" not in err
+
+
+@pytest.mark.parametrize(("told", "expected"), [("3", 3), ("3,2", 3), ("", cores()), ("0", cores()), ("x", cores())])
+def test_threads_follow_the_environment(told, expected, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", told)
+    assert (threads_for("convnet"), threads_for("mlp")) == (expected, 1)
