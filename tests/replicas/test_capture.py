@@ -51,10 +51,13 @@ def test_a_step_that_waits_for_the_device_is_noticed():
 
 def test_a_replaced_tensor_is_noticed():
     """The stand-in behaves like a graph, or the first test could not fail."""
-    held = {"x": torch.ones(2)}
-    seen = torch.zeros(2)
+    first, seen = torch.ones(2), torch.zeros(2)
+    held = {"x": first}
     graph = Recorded(lambda: seen.copy_(2 * held["x"]))
     held["x"] = torch.full((2,), 5.0)
     graph.replay()
     graph.replay()
     assert seen.tolist() == [2.0, 2.0]
+    del first
+    with pytest.raises(AssertionError, match="memory that the step reads is gone"):
+        graph.replay()

@@ -141,7 +141,9 @@ class Stepper:
         graph = captured(advance)
         g, loss = self.g, self.loss
 
-        def replay() -> None:
+        def replay(held: Callable[[], None] = advance) -> None:
+            # the step itself is held as long as the graph: the graph reads tensors that may belong to nobody else
+            del held
             graph.replay()
             self.g, self.loss = g, loss
 
