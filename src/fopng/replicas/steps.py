@@ -1,6 +1,8 @@
 """One training step of R runs, plain or captured in a CUDA graph."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import final
 
 import torch
@@ -156,9 +158,21 @@ def captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     # on the stream of a lane, where there are lanes: what libraries keep for a stream must not be shared between them
     shared = stream == torch.cuda.default_stream()
-    with torch.cuda.graph(graph, stream=None if shared else stream):
+    with _nothing_collected(), torch.cuda.graph(graph, stream=None if shared else stream):
         advance()
     return graph
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No garbage is collected inside: an earlier graph among it gives its memory back, which ends a capture with an error."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor]) -> None:
