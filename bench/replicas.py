@@ -1,6 +1,7 @@
 """Runs side by side: microseconds a step and replica, and the throughput against one run at a time.
 
     python bench/replicas.py gpu [--steps 300]     every method, MLP (m = 80, 320; R = 1, 5, 35) and CNN (R = 1, 5, 15)
+    python bench/replicas.py waves                 several waves at a time, each on a stream of its own, as `--jobs N` has them
     python bench/replicas.py cpu [--rounds 3]      five seeds of FOPNG on Split-MNIST (one epoch; MNIST must be there): side by
                                                    side, one after another, and written straightforwardly
 
@@ -12,10 +13,12 @@ of the device, between events, and the ceilings (copy bandwidth, float32 matrix 
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +30,7 @@ from fopng.data.splits import Split
 from fopng.environment import describe_environment
 from fopng.models import MLP, ConvNet, Network
 from fopng.persample import GradientSource
+from fopng.replicas.engine import TURN
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel, stack_methods
 from fopng.replicas.steps import Stepper
@@ -35,11 +39,18 @@ from fopng.request import Request
 from fopng.runs import Workshop
 from fopng.store import Store
 from fopng.train.loop import plain_arithmetic, predict_task
+from fopng.turns import Turns, in_turns
 from fopng.waves import EngineName
 from handwritten import HandWritten
 from straightforward import Straightforward
 
 RESULTS = Path(__file__).parent / "results"
+
+
+class Take(Protocol):
+    """Takes the steps, from a graph or not, in turns with others or not, and gives the seconds that one took."""
+
+    def __call__(self, capture: bool, turns: Turns | None = None) -> float: ...
 
 
 class MadeUp(Split):
@@ -70,10 +81,8 @@ def make_model(kind: str, seed: int) -> tuple[Network, tuple[int, ...], int]:
     return ConvNet((3, 32, 32), [2] * 5, seed=seed), (3, 32, 32), 2
 
 
-def prepare(
-    kind: str, method: str, replicas: int, directions: int, steps: int, device: torch.device
-) -> Callable[[bool], float]:
-    """A function that takes the steps and gives the seconds that they took."""
+def prepare(kind: str, method: str, replicas: int, directions: int, steps: int, device: torch.device) -> Take:
+    """A function that takes the steps."""
     models = [make_model(kind, seed)[0].to(device) for seed in range(replicas)]
     _, shape, classes = make_model(kind, 0)
     optimizers = [CONTENDERS[method](model, predict_task, directions) for model in models]
@@ -95,12 +104,14 @@ def prepare(
     orders = torch.stack([torch.randperm(len(split)) for _ in range(replicas)]).to(device)
     stacked.template.train()
 
-    def take(capture: bool) -> float:
+    def take(capture: bool, turns: Turns | None = None) -> float:
         marks: list[float | torch.cuda.Event] = []
 
         def after(step: int) -> None:
             if step in (9, steps - 1):
                 marks.append(_now(device))
+            if turns is not None and step % TURN == 0:
+                turns.give_way()
 
         stepper.walk(samples, orders, 10, 0, 0, after, capture)
         return _between(marks[0], marks[1]) / (steps - 10)
@@ -180,6 +191,53 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
     return {"ceilings": ceilings(device), "SGD written by hand, us a step of the MLP": by_hand, "steps": table}
 
 
+def in_waves(steps: int) -> dict[str, object]:
+    """The steps of several waves, replayed in turns."""
+    device, table = torch.device("cuda"), []
+    for kind, method, replicas, directions in (
+        ("mlp", "sgd", 1, 0),
+        ("mlp", "sgd", 5, 0),
+        ("mlp", "fng", 5, 0),
+        ("mlp", "fopng", 5, 80),
+        ("mlp", "fopng", 5, 320),
+        ("mlp", "fopng", 35, 320),
+        ("cnn", "fopng", 5, 320),
+    ):
+        for waves in (1, 4, 7):
+            seconds = _turns(kind, method, replicas, directions, waves, steps, device)
+            row = {"model": kind, "method": method, "m": directions, "R": replicas, "waves": waves}
+            table.append(row | {"us a step of one wave": 1e6 * seconds})
+            print(*table[-1].values(), flush=True)
+            torch.cuda.empty_cache()
+    return {"steps": table}
+
+
+def _turns(
+    kind: str, method: str, replicas: int, directions: int, waves: int, steps: int, device: torch.device
+) -> float:
+    """The seconds of a step of one of these waves while all of them take theirs."""
+    takes: list[Take] = []
+
+    def begin(number: int, turns: Turns) -> None:
+        take = prepare(kind, method, replicas, directions, steps, device)
+        take(True)
+        takes.append(take)
+
+    in_turns(range(waves), begin, lanes=waves, device=device)
+
+    def go(take: Take, turns: Turns) -> None:
+        take(True, turns)
+
+    def once() -> float:
+        start = time.perf_counter()
+        in_turns(takes, go, lanes=waves, device=device)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / (steps * waves)
+
+    once()
+    return once()
+
+
 def _by_hand(replicas: int, steps: int, device: torch.device) -> float:
     """The seconds of a step of SGD on so many MLPs, written by hand."""
     count = 10 * (steps + 10)
@@ -229,7 +287,7 @@ def _whole(configs: Sequence[RunConfig], engine: EngineName) -> float:
 def main() -> None:
     """Measure and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("where", choices=["cpu", "gpu"])
+    parser.add_argument("where", choices=["cpu", "gpu", "waves"])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", help="methods, separated by commas")
@@ -237,13 +295,15 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     with plain_arithmetic():
-        found = (
-            on_gpu(arguments.steps, arguments.only)
-            if arguments.where == "gpu"
-            else on_cpu(arguments.steps, arguments.rounds)
-        )
-    environment = describe_environment(torch.device("cuda" if arguments.where == "gpu" else "cpu"))
-    document = {"command": f"python bench/replicas.py {arguments.where}", "environment": environment, **found}
+        if arguments.where == "gpu":
+            found = on_gpu(arguments.steps, arguments.only)
+        elif arguments.where == "waves":
+            found = in_waves(arguments.steps)
+        else:
+            found = on_cpu(arguments.steps, arguments.rounds)
+    environment = describe_environment(torch.device("cpu" if arguments.where == "cpu" else "cuda"))
+    command = " ".join(["python", "bench/replicas.py", *sys.argv[1:]])
+    document = {"command": command, "environment": environment, **found}
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / f"replicas-{arguments.where}.json").write_text(json.dumps(document, indent=2) + "\n")
     print(json.dumps({key: value for key, value in found.items() if key not in ("steps", "seconds")}, indent=2))

@@ -31,6 +31,15 @@ def test_the_members_that_the_command_line_promises():
     assert (members["removed_fraction"], members["seconds"]) == (0.1, 4.5)
 
 
+@pytest.mark.parametrize(
+    ("device", "peak", "told"), [("cuda", 10**6, 4.5), ("cuda", None, None), ("cpu", None, 4.5)]
+)
+def test_seconds_of_a_run_that_shared_its_gpu_with_other_methods_are_not_compared(device, peak, told):
+    made = dataclasses.replace(result(), environment={"device": device}, peak_memory_bytes=peak)
+    assert made.comparable_seconds == told
+    assert made.seconds == 4.5
+
+
 def test_scores_that_are_not_defined_are_null():
     members = json.loads(result_text(result([[0.9, 0.5]])))
     assert members["forgetting"] is None

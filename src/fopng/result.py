@@ -85,8 +85,14 @@ class RunResult:
 
     @property
     def seconds(self) -> float:
-        """All phases together."""
+        """All phases together; where other runs used the device meanwhile, a share that says little of this one."""
         return math.fsum(self.seconds_by_phase.values())
+
+    @property
+    def comparable_seconds(self) -> float | None:
+        """All phases together, or None where runs of other methods used the device meanwhile: then its peak is not known either."""
+        shared = self.environment.get("device") == "cuda" and self.peak_memory_bytes is None
+        return None if shared else self.seconds
 
     def as_dict(self) -> dict[str, object]:
         """Everything, with the scores, as `result.json` and `--json` show it."""

@@ -104,6 +104,11 @@ def test_every_claim_can_hold_and_can_fail(claim, as_claimed, otherwise):
     assert one(otherwise) == {Verdict.FAILS}
 
 
+def test_the_time_of_runs_that_shared_a_gpu_decides_nothing():
+    found = verdicts(comparisons(environment={"device": "cuda", "device_name": "a machine"}))
+    assert found["wall-clock", MATCHED] is Verdict.OPEN
+
+
 def test_without_runs_nothing_is_decided():
     findings = judge([])
     assert {finding.condition for finding in findings} == {NO_RUNS}

@@ -97,8 +97,8 @@ def forgetting_by_seed(results: Sequence[RunResult]) -> BySeed:
 
 
 def seconds_by_seed(results: Sequence[RunResult]) -> BySeed:
-    """How long each run took; of a run that stood beside others, its share."""
-    return {result.config.seed: result.seconds for result in results if result.status == "finished"}
+    """How long each run took; of a run that stood beside others of its method, its share."""
+    return {result.config.seed: result.comparable_seconds for result in results if result.status == "finished"}
 
 
 def _machine(results: Sequence[RunResult]) -> set[object]:

@@ -95,14 +95,15 @@ class Line:
 
     @cached_property
     def seconds(self) -> Estimate:
-        """All phases of a run together."""
-        return self._over(lambda run: run.seconds)
+        """All phases of a run together, of those that did not share their device with other methods."""
+        return self._over(lambda run: run.comparable_seconds)
 
     @property
     def phases(self) -> dict[str, Estimate]:
-        """The seconds of each phase of a run, the longest first."""
-        names = {name for run in self.runs for name in run.seconds_by_phase}
-        found = {name: Estimate.of([run.seconds_by_phase.get(name) for run in self.runs]) for name in names}
+        """The seconds of each phase of a run, the longest first; of those that did not share their device with other methods."""
+        runs = [run for run in self.runs if run.comparable_seconds is not None]
+        names = {name for run in runs for name in run.seconds_by_phase}
+        found = {name: Estimate.of([run.seconds_by_phase.get(name) for run in runs]) for name in names}
         return dict(sorted(found.items(), key=lambda phase: (-phase[1].mean, phase[0])))
 
     @cached_property
