@@ -31,9 +31,7 @@ def test_the_members_that_the_command_line_promises():
     assert (members["removed_fraction"], members["seconds"]) == (0.1, 4.5)
 
 
-@pytest.mark.parametrize(
-    ("device", "peak", "told"), [("cuda", 10**6, 4.5), ("cuda", None, None), ("cpu", None, 4.5)]
-)
+@pytest.mark.parametrize(("device", "peak", "told"), [("cuda", 10**6, 4.5), ("cuda", None, None), ("cpu", None, 4.5)])
 def test_seconds_of_a_run_that_shared_its_gpu_with_other_methods_are_not_compared(device, peak, told):
     made = dataclasses.replace(result(), environment={"device": device}, peak_memory_bytes=peak)
     assert made.comparable_seconds == told
