@@ -1,5 +1,6 @@
 """What the figures show: axes on which everything has room, fronts, names that do not hide one another."""
 
+import dataclasses
 import itertools
 import math
 from random import Random
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fopng.report.charts import Spot
-from fopng.report.figures import accuracy_curves, charts_of, learning_scatter, pareto_front
+from fopng.report.figures import accuracy_curves, charts_of, learning_scatter, pareto_front, removed_curves
 from fopng.report.looks import looks_of
 from fopng.report.placing import DEPTH, HEIGHT, Box, place_labels
 from fopng.report.scales import Categories, Linear, Logarithmic, scale_of
@@ -165,6 +166,14 @@ def test_a_panel_of_nothing_but_lost_runs_has_no_scatter():
     runs = [diverged(run) for run in laboratory(["sgd"])]
     assert learning_scatter(panel(runs)) is None
     assert {chart.name for chart in charts_of(panel(runs))} == {"accuracy", "removed", "seconds", "memory"}
+
+
+def test_more_than_the_whole_gradient_has_room():
+    """An oblique projection can take away more than there was."""
+    runs = [dataclasses.replace(run, removed_fraction_by_task=(None, 1.4, 4.2)) for run in laboratory(["fopng"])]
+    chart = removed_curves(panel(runs))
+    assert 4.2 == pytest.approx(max(mean for each in chart.series for _, mean in each.points) / 100)
+    assert all(0 <= chart.y.place(mean) <= 1 for each in chart.series for _, mean in each.points)
 
 
 def test_a_single_task():

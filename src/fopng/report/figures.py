@@ -1,5 +1,6 @@
 """Which figures a report draws of a comparison, a sweep or an ablation."""
 
+import math
 from collections.abc import Sequence
 
 from fopng.config import canonical_json
@@ -41,7 +42,9 @@ def removed_curves(panel: Panel) -> Curves | None:
         title="Share of the gradient that the projection removes",
         x="task being learnt",
         y="removed, %",
-        note="Methods that project on something. Bands hold 68 % over seeds.",
+        note="Methods that project on something: the length of what is taken away, over that of the gradient. It can be more than "
+        "100 %, where directions that are orthogonal in the Fisher metric are not in the plain one. Bands hold 68 % over seeds.",
+        top=math.inf,
     )
 
 
@@ -143,7 +146,15 @@ def _response(name: str, variations: Sequence[Variation], part: str, note: str) 
 
 
 def _over_tasks(
-    panel: Panel, rows: Sequence[tuple[Estimate, ...]], *, name: str, title: str, x: str, y: str, note: str
+    panel: Panel,
+    rows: Sequence[tuple[Estimate, ...]],
+    *,
+    name: str,
+    title: str,
+    x: str,
+    y: str,
+    note: str,
+    top: float = 100.0,
 ) -> Curves | None:
     series = tuple(
         Series(line, line.label, tuple(range(1, len(row) + 1)), row)
@@ -155,13 +166,13 @@ def _over_tasks(
     tasks = max(len(each.values) for each in series)
     # One task alone still needs an axis with two ends.
     axis = Linear(x, 1.0, float(tasks), whole=True) if tasks > 1 else Categories(x, (1,))
-    return Curves(name, title, axis, _percent_axis(y, series, 0.68), series, 0.68, note)
+    return Curves(name, title, axis, _percent_axis(y, series, 0.68, top), series, 0.68, note)
 
 
-def _percent_axis(label: str, series: Sequence[Series], confidence: float) -> Linear:
+def _percent_axis(label: str, series: Sequence[Series], confidence: float, top: float = 100.0) -> Linear:
     ends = [end for each in series for _, *pair in each.band(confidence) for end in pair]
     means = [mean for each in series for _, mean in each.points]
-    return Linear.around(label, [*means, *ends], floor=0, top=100)
+    return Linear.around(label, [*means, *ends], floor=0, top=top)
 
 
 def _about_markers(panel: Panel) -> str:
