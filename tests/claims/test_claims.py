@@ -105,11 +105,12 @@ def test_every_claim_can_hold_and_can_fail(claim, as_claimed, otherwise):
 
 
 def test_the_time_of_runs_that_shared_a_gpu_decides_nothing():
-    results = comparisons(environment={"device": "cuda", "device_name": "a machine"})
-    [found] = [each for each in judge(results) if each.claim == "wall-clock"]
+    shared = comparisons({"split-mnist": AS_CLAIMED["split-mnist"]}, environment={"device": "cuda"})
+    alone = comparisons({"rotated-mnist": AS_CLAIMED["rotated-mnist"]}, environment={"device": "cpu"})
+    [found] = [each for each in judge([*shared, *alone]) if each.claim == "wall-clock"]
     assert found.verdict is Verdict.OPEN
-    assert "split-mnist fopng with its device to itself" in found.missing
-    assert not found.evidence
+    assert "split-mnist fopng and ewc, each with its device to itself" in found.missing
+    assert all("rotated-mnist" in each.words for each in found.evidence)
 
 
 def test_without_runs_nothing_is_decided():

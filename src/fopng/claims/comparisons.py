@@ -71,7 +71,9 @@ def _takes_longer(runs: ClaimRuns) -> Judged:
         for other in ("ewc", "ogd"):
             theirs = runs.find(benchmark, other, seconds_by_seed)
             if ours is None or theirs is None:
-                missing.append(f"{benchmark} {other if ours else 'fopng'} with its device to itself")
+                missing.append(f"{benchmark} {other if ours else 'fopng'}")
+            elif None in (*ours[0].values(), *theirs[0].values()):
+                missing.append(f"{benchmark} fopng and {other}, each with its device to itself")
             elif _machine(ours[1]) == _machine(theirs[1]):
                 checks.append(_ratio(f"{benchmark}: seconds of fopng over those of {other}", ours, theirs))
             else:
