@@ -214,6 +214,7 @@ def test_the_version(fopng):
     ("arguments", "message"),
     [
         (["split-digits", "ogd", "--lr", "0.1"], "A setting is given as --set lr=VALUE."),
+        (["split-digits", "--methods", "ogd"], "A method is given without an option: fopng run BENCHMARK METHOD."),
         (["split-digits", "ogd", "--set", "learning_rate=0.1"], "Did you mean 'lr'?"),
         (["split-digits", "OGD"], "Did you mean 'ogd'?"),
         (["ogd", "split-digits"], "which is a benchmark. Name the benchmark first"),
