@@ -75,9 +75,10 @@ def _setting_hint(error: _Usage) -> str:
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or not any("--set" in each.opts for each in context.command.params):
         return ""
-    name = option.lstrip("-")
-    if any((each.name or "").removesuffix("s") == name.removesuffix("s") and not each.opts[0].startswith("-") for each in context.command.params):
-        return f" A {name.removesuffix('s')} is given without an option: fopng {context.command.name} BENCHMARK METHOD."
+    name = option.lstrip("-").removesuffix("s")
+    places = [each.name for each in context.command.params if not each.opts[0].startswith("-")]
+    if name in (place.removesuffix("s") for place in places):
+        return f" A {name} is given without an option: fopng {context.command.name} BENCHMARK METHOD."
     return f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
 
 
