@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from contenders import CONTENDERS, STORES
+from floors import floor_of
 from fopng.benchmarks import find_benchmark
 from fopng.config import RunConfig
 from fopng.data.splits import Split
@@ -45,6 +46,8 @@ from handwritten import HandWritten
 from straightforward import Straightforward
 
 RESULTS = Path(__file__).parent / "results"
+PLACES = {"body.0": 32 * 32, "body.2": 32 * 32, "body.5": 16 * 16, "body.7": 16 * 16}
+"""Of the outputs of the ConvNet's convolutions."""
 
 
 class Take(Protocol):
@@ -159,7 +162,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
 def on_gpu(steps: int, only: str | None) -> dict[str, object]:
     """Every method, by size."""
     device = torch.device("cuda")
-    table = []
+    table, ceiling = [], ceilings(device)
     for kind, sizes in (
         ("mlp", [(80, 1), (80, 5), (80, 35), (320, 1), (320, 5), (320, 35)]),
         ("cnn", [(320, 1), (320, 5), (320, 15)]),
@@ -181,6 +184,9 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
                     "us a step": 1e6 * seconds,
                 }
                 row["us a step and replica"] = row["us a step"] / replicas
+                if method in ("sgd", "fopng"):
+                    floor = floor_of(make_model(kind, 0)[0], PLACES, replicas, 10, row["m"])
+                    row |= floor.shares(seconds, ceiling)
                 table.append(row)
                 print(
                     "  ".join(f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()),
@@ -188,7 +194,7 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
                 )
                 torch.cuda.empty_cache()
     by_hand = {f"R = {r}": 1e6 * _by_hand(r, steps, device) for r in (1, 5, 35)}
-    return {"ceilings": ceilings(device), "SGD written by hand, us a step of the MLP": by_hand, "steps": table}
+    return {"ceilings": ceiling, "SGD written by hand, us a step of the MLP": by_hand, "steps": table}
 
 
 def in_waves(steps: int) -> dict[str, object]:
