@@ -7,6 +7,7 @@ import pytest
 
 from fopng.ablations import ABLATIONS
 from fopng.publishing import digest, method_results, pages
+from fopng.scores import Estimate
 from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
@@ -77,7 +78,44 @@ def test_tables_are_whole():
             assert len({line.count("|") for line in block.splitlines()}) == 1
 
 
-@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no results are committed yet")
 def test_the_published_pages_are_those_of_the_committed_results():
     for name, text in pages(load_results([ROOT / "results"])).items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text
+
+
+READ = {
+    "SGD": ("sgd", None),
+    "Adam": ("adam", None),
+    "EWC": ("ewc", None),
+    "FNG": ("fng", None),
+    "OGD": ("ogd", None),
+    "FOPNG, printed form": ("fopng", "printed"),
+    "PreFisher, printed form": ("fopng-prefisher", "printed"),
+    "FOPNG, orthogonal form": ("fopng", "orthogonal"),
+}
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
+    results = load_results([ROOT / "results"])
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("## What it costs")[0]
+    heading, _, *rows = [
+        [cell.strip(" *") for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
+    ]
+    columns, benchmark = [], ""
+    for title in heading[1:]:
+        name, _, protocol = title.rpartition(", ")
+        benchmark = f"{name.lower()}-mnist" if name else benchmark
+        columns.append((benchmark, protocol))
+    assert [row[0] for row in rows] == list(READ)
+    for name, *cells in rows:
+        method, form = READ[name]
+        for (where, protocol), cell in zip(columns, cells, strict=True):
+            runs = [
+                result.final_accuracy
+                for result in results
+                if (result.config.benchmark, result.config.protocol, result.config.method) == (where, protocol, method)
+                and result.config.settings.get("projection") == form
+            ]
+            found = Estimate.of(runs)
+            assert len(runs) == 5
+            assert cell == f"{100 * found.mean:.1f} ± {100 * found.half_width(0.95):.1f}", (name, where, protocol)
