@@ -41,3 +41,18 @@ def measured(config, accuracy):
     """The result of a configuration: this accuracy at the end of two tasks, 0.95 on the first when it was learnt."""
     rows = [[0.95, None], [accuracy, accuracy]]
     return RunResult(config=config, accuracy=rows, validation_accuracy=rows if config.validation else None)
+
+
+def two_settings(method="ewc", rates=(1e-3, 1e-2, 1e-1), strengths=(10, 400)):
+    """A sweep over every pair but one; with the largest rate the first task was not learnt."""
+    return [
+        held_out(
+            0.5 + rate + strength / 2000,
+            first=0.5 if rate == max(rates) else 0.95,
+            method=method,
+            settings={"lr": rate, "strength": strength},
+        )
+        for rate in rates
+        for strength in strengths
+        if (rate, strength) != (min(rates), max(strengths))
+    ]

@@ -103,8 +103,8 @@ def _comparisons(experiments: Experiments) -> list[str]:
         blocks += [f"### {escaped(benchmark)}", table(["method", *map(escaped, conditions)], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
-        "(Student's t) and the forgetting in brackets. Methods that the paper does not have stand beside its settings with their own "
-        "defaults, which nobody tuned for the benchmark."
+        "(Student's t) and the forgetting in brackets. Methods that the paper does not have stand beside its settings with their "
+        "own defaults, which nobody tuned for the benchmark."
     )
     return blocks
 

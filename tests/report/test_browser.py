@@ -9,7 +9,7 @@ import pytest
 from browser import find_chromium
 from fopng import report
 from sample_runs import diverged, laboratory, result
-from sweep_runs import held_out, on_test
+from sweep_runs import held_out, on_test, two_settings
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 
@@ -51,6 +51,7 @@ def everything():
     runs = laboratory(methods) + laboratory(methods, protocols=["printed"], tasks=10)
     runs = [diverged(run, 2) if run.config.method == "ewc" and run.config.seed else run for run in runs]
     runs += [held_out(0.5 + rate, seed=seed, settings={"lr": rate}) for rate in (0.1, 0.2, 0.4) for seed in (8, 9)]
+    runs += two_settings() + two_settings("fopng-k", rates=(1e-4, 1e-3, 5e-3, 1e-2, 0.1, 0.3), strengths=(3, 30, 300))
     values = [("damping", [1e-5, 1e-4, 5e-4, 1e-3, 1e-2]), ("fisher_samples", [1, 16, None])]
     runs += [
         on_test(0.8 + 0.01 * seed, seed=seed, benchmark="rotated-mnist", settings={name: value})
@@ -260,8 +261,8 @@ CONTRAST = """(() => {
   };
   const least = (selector, part) =>
     Math.min(...[...document.querySelectorAll(selector)].map(e => ratio(getComputedStyle(e)[part])));
-  return [least("p, h1, h2, h3, td:not([class^=h]), th, a, summary, legend, small", "color"), least(".chart text", "fill"),
-    least(".chart .l", "stroke")];
+  return [least("p, h1, h2, h3, td:not([class^=h]), th, a:not(.heat a), summary, legend, small", "color"),
+    least(".chart text", "fill"), least(".chart .l", "stroke")];
 })()"""
 
 
@@ -322,6 +323,7 @@ SHADES = """(() => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_numbers_of_a_matrix_stand_out_from_their_shades(open_page, scheme):
+    """Those of two settings together too: their links have the colour of their cell."""
     browser = open_page([result([[level / 20]], method=f"m{level:02}") for level in range(21)])
     browser.prefer(scheme)
     ratios = dict(browser.evaluate(SHADES))

@@ -22,7 +22,7 @@ from fopng.methods import catalog
 from fopng.scores import Estimate
 from fopng.store import load_results
 from sample_runs import diverged, laboratory, result
-from sweep_runs import held_out, on_test
+from sweep_runs import held_out, on_test, two_settings
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -229,6 +229,20 @@ def test_sweeps_and_ablations_have_sections_of_their_own():
     assert "lr = 0.4 is the largest that was tried." in words
     assert "Ablations on split-mnist" in words
     assert {each["id"].partition("-")[2] for each in there.having("figure")} >= {"response-lr", "response-damping"}
+
+
+def test_two_settings_together_are_a_heat_map():
+    text = report.report_html(two_settings("<ewc>"), title="x")
+    there, [table] = Page(text), re.findall(r'<table class="heat".*?</table>', text, re.DOTALL)
+    assert "p0-grid-1" in [each["id"] for each in there.having("figure")]
+    assert "&lt;ewc&gt;: lr down, strength across" in table
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)]
+    # not tried together; chosen; refused, for it did not learn the first task
+    assert rows == [["10", "400"], ["0.001", "50.6", "–"], ["0.01", "51.5", "71.0"], ["0.1", "(60.5)", "(80.0)"]]
+    [chosen] = re.findall(r'<td class="h\d+ chosen">(.*?)</td>', table)
+    assert "71.0" in chosen
+    one = report.report_html([held_out(0.5, settings={"lr": rate}) for rate in (1, 2)], title="x")
+    assert "Two settings together" not in one
 
 
 @pytest.mark.parametrize("rows", [0, 1, 4])

@@ -11,7 +11,7 @@ from fopng.report.looks import looks_of
 from fopng.report.plots import plot
 from fopng.report.summary import panel_of
 from sample_runs import diverged, laboratory, result
-from sweep_runs import held_out, on_test
+from sweep_runs import held_out, on_test, two_settings
 
 SIGNATURES = {"png": b"\x89PNG\r\n", "svg": b"<?xml"}
 
@@ -59,6 +59,13 @@ def test_sweeps_and_ablations_are_drawn(tmp_path):
         "split-mnist-matched-protocol-response-lr",
         "split-mnist-matched-protocol-response-damping",
     }
+
+
+def test_two_settings_together_are_drawn(tmp_path):
+    [path] = [path for path in report.write_figures(tmp_path, two_settings(), kind="svg") if "grids" in path.name]
+    drawn = path.read_text()
+    for text in ("ewc", ">lr<", ">strength<", ">0.01<", ">400<", ">71<"):
+        assert text in drawn
 
 
 def test_the_same_results_give_the_same_files(tmp_path):

@@ -22,8 +22,9 @@ from fopng.report.lines import Line
 from fopng.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
 from fopng.report.summary import Panel, panel_of, unique
 from fopng.report.svg import MANY, Dress, draw, key
-from fopng.report.variations import AblationGroup, Sweep, ablations_of, sweeps_of
+from fopng.report.variations import AblationGroup, Grid, Sweep, ablations_of, sweeps_of
 from fopng.result import RunResult
+from fopng.scores import Estimate
 
 if TYPE_CHECKING:
     import jinja2
@@ -129,7 +130,16 @@ def shade(mean: float, low: float) -> int:
 
 def lightest(lines: Iterable[Line]) -> float:
     """Where the shades of a panel begin: the least accuracy, rounded down to a tenth."""
-    means = [entry.mean for line in lines for row in line.matrix for entry in row if entry.count]
+    return _tenth(entry for line in lines for row in line.matrix for entry in row)
+
+
+def lightest_of_grids(grids: Iterable[Grid]) -> float:
+    """Where the shades of a sweep begin."""
+    return _tenth(cell.accuracy for grid in grids for row in grid.cells for cell in row if cell is not None)
+
+
+def _tenth(entries: Iterable[Estimate]) -> float:
+    means = [entry.mean for entry in entries if entry.count]
     return min(0.9, math.floor(10 * min(means, default=0.0)) / 10)
 
 
@@ -178,6 +188,7 @@ def _environment(dress: Dress) -> "jinja2.Environment":
         "shown": words.shown,
         "shade": shade,
         "lightest": lightest,
+        "lightest_of_grids": lightest_of_grids,
         "surroundings": surroundings,
         "counted": words.counted,
         "drawing": lambda chart: markupsafe.Markup(draw(chart, dress)),

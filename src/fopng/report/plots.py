@@ -8,14 +8,16 @@ from fopng.report.charts import Bars, Chart, Curves, Scatter
 from fopng.report.families import Family
 from fopng.report.lines import Line
 from fopng.report.looks import PALETTE, Look, Looks
-from fopng.report.page import lightest
+from fopng.report.page import lightest, lightest_of_grids
 from fopng.report.scales import Scale
-from fopng.report.words import encodable, plain, shortened
+from fopng.report.variations import Grid
+from fopng.report.words import encodable, plain, shortened, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Rectangle
 
 INK, RULE = "#1d2126", "#dfe3e8"
 
@@ -122,26 +124,62 @@ def _bars(axes: "Axes", chart: Bars, looks: Looks) -> None:
 
 def plot_matrices(lines: Sequence[Line]) -> "Figure":
     """The accuracy matrices of several lines, side by side."""
-    from matplotlib.figure import Figure
-
-    low, columns = 100 * lightest(lines), min(4, len(lines))
-    rows = math.ceil(len(lines) / columns)
-    figure = Figure(figsize=(2.3 * columns, 2.4 * rows), layout="constrained")
-    for number, line in enumerate(lines, start=1):
-        axes = figure.add_subplot(rows, columns, number)
+    low = 100 * lightest(lines)
+    figure, places = _side_by_side(len(lines))
+    for axes, line in zip(places, lines, strict=True):
         tasks = max(len(line.matrix), *(len(row) for row in line.matrix))
         means = [[100 * entry.mean for entry in row] + [math.nan] * (tasks - len(row)) for row in line.matrix]
-        axes.imshow(means, vmin=low, vmax=100, cmap="Blues", aspect="auto")
-        for k, row in enumerate(means):
-            for j, mean in enumerate(row):
-                if not math.isnan(mean):
-                    ink = "white" if mean > low + 0.62 * (100 - low) else INK
-                    axes.text(j, k, f"{mean:.0f}", ha="center", va="center", fontsize=7, color=ink)
-        axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)], fontsize=7)
-        axes.set_yticks(range(len(means)), [str(task + 1) for task in range(len(means))], fontsize=7)
-        axes.spines[:].set_visible(False)
+        numbers = [str(task + 1) for task in range(tasks)]
+        _heat(axes, means, low, numbers[: len(means)], numbers)
         axes.set_title(shortened(one_line(line.label), 28), fontsize=8)
     return figure
+
+
+def plot_grids(grids: Sequence[Grid]) -> "Figure":
+    """The accuracy of several methods over two settings each, side by side; a frame around what was chosen."""
+    low = 100 * lightest_of_grids(grids)
+    figure, places = _side_by_side(len(grids))
+    for axes, grid in zip(places, grids, strict=True):
+        means = [[math.nan if cell is None else 100 * cell.accuracy.mean for cell in row] for row in grid.cells]
+        names = [[shortened(one_line(shown(value)), 8) for value in values] for values in (grid.rows, grid.columns)]
+        _heat(axes, means, low, *names)
+        for k, row in enumerate(grid.cells):
+            for j, cell in enumerate(row):
+                if cell is not None and cell.chosen:
+                    axes.add_patch(_outline(j, k))
+        axes.set_title(shortened(one_line(grid.method), 28), fontsize=8)
+        axes.set_ylabel(shortened(one_line(grid.down), 24), fontsize=7, color=INK)
+        axes.set_xlabel(shortened(one_line(grid.across), 24), fontsize=7, color=INK)
+    return figure
+
+
+def _side_by_side(count: int) -> "tuple[Figure, list[Axes]]":
+    from matplotlib.figure import Figure
+
+    columns = min(4, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(2.3 * columns, 2.4 * rows), layout="constrained")
+    return figure, [figure.add_subplot(rows, columns, number) for number in range(1, count + 1)]
+
+
+def _heat(
+    axes: "Axes", means: Sequence[Sequence[float]], low: float, rows: Sequence[str], columns: Sequence[str]
+) -> None:
+    axes.imshow(means, vmin=low, vmax=100, cmap="Blues", aspect="auto")
+    for k, row in enumerate(means):
+        for j, mean in enumerate(row):
+            if not math.isnan(mean):
+                ink = "white" if mean > low + 0.62 * (100 - low) else INK
+                axes.text(j, k, f"{mean:.0f}", ha="center", va="center", fontsize=7, color=ink)
+    axes.set_xticks(range(len(columns)), columns, fontsize=7)
+    axes.set_yticks(range(len(rows)), rows, fontsize=7)
+    axes.spines[:].set_visible(False)
+
+
+def _outline(across: int, down: int) -> "Rectangle":
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((across - 0.47, down - 0.47), 0.94, 0.94, fill=False, edgecolor=INK, linewidth=1.6)
 
 
 def _style(look: Look, line: Line) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fopng import atomic
 from fopng.report.looks import Looks
 from fopng.report.page import Section, looks_of_sections, sections_of
-from fopng.report.plots import one_line, plot, plot_matrices
+from fopng.report.plots import one_line, plot, plot_grids, plot_matrices
 from fopng.report.summary import Panel, unique
+from fopng.report.variations import Sweep
 from fopng.report.words import slug
 from fopng.result import RunResult
 
@@ -64,6 +65,8 @@ def _figures(section: Section, looks: Looks) -> Iterator[tuple[str, "Figure"]]:
         yield chart.name, plot(chart, looks)
     if isinstance(section.content, Panel) and any(line.matrix for line in section.content.lines):
         yield "matrices", plot_matrices([line for line in section.content.lines if line.matrix])
+    if isinstance(section.content, Sweep) and section.content.grids:
+        yield "grids", plot_grids(section.content.grids)
 
 
 def _bytes(figure: "Figure", kind: str) -> bytes:

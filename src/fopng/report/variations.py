@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TypeVar, final
 
 from fopng.benchmarks.catalog import listing_order
-from fopng.config import Value
+from fopng.config import Value, canonical_json
 from fopng.findings import Ablation, Response
 from fopng.report.lines import Line, label_of
 from fopng.report.summary import details_of
@@ -41,6 +41,33 @@ class Variation:
 
 @final
 @dataclass(frozen=True)
+class Cell:
+    """Two settings together, tried on held-out data."""
+
+    accuracy: Estimate
+    line: Line
+    refused: bool
+    chosen: bool
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """The accuracy of one method over the values of two settings."""
+
+    method: str
+    down: str
+    """The setting with a row a value."""
+    across: str
+    rows: tuple[Value, ...]
+    """In rising order."""
+    columns: tuple[Value, ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+    """None where the two were not tried together."""
+
+
+@final
+@dataclass(frozen=True)
 class Choice:
     """What a sweep chose for one method."""
 
@@ -53,6 +80,26 @@ class Choice:
         """The line of the choice, where there is one."""
         points = zip(self.response.points, self.lines, strict=True)
         return next((line for point, line in points if point is self.response.chosen), None)
+
+    @property
+    def grid(self) -> Grid | None:
+        """Every point, where two settings vary and no more."""
+        response = self.response
+        if len(response.names) != 2:
+            return None
+        values = {name: [value for value, _ in response.profile(name)] for name in response.names}
+        down, across = sorted(response.names, key=lambda name: (-len(values[name]), name))
+        found = {
+            tuple(canonical_json(point.settings.get(name)) for name in (down, across)): Cell(
+                point.accuracy, line, point.refused is not None, point is response.chosen
+            )
+            for point, line in zip(response.points, self.lines, strict=True)
+        }
+        cells = tuple(
+            tuple(found.get((canonical_json(row), canonical_json(column))) for column in values[across])
+            for row in values[down]
+        )
+        return Grid(response.method, down, across, tuple(values[down]), tuple(values[across]), cells)
 
 
 @final
@@ -69,6 +116,11 @@ class Sweep:
     def lines(self) -> list[Line]:
         """Every choice of settings that was tried."""
         return [line for choice in self.choices for line in choice.lines]
+
+    @property
+    def grids(self) -> list[Grid]:
+        """Of the methods of which two settings vary."""
+        return [grid for choice in self.choices if (grid := choice.grid) is not None]
 
     @property
     def variations(self) -> list[Variation]:
