@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -114,6 +115,17 @@ def test_each_keeps_its_arithmetic():
     in_turns([(True, 5), (False, 3), (True, 1)], work, lanes=3, device=CPU)
     assert seen == [True] * 9
     assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_a_device_that_fails_where_nobody_works_is_noticed(monkeypatch):
+    @contextmanager
+    def lane(self):
+        yield
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(Turns, "lane", lane)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        in_turns([1, 2, 3], lambda item, turns: None, lanes=2, device=CPU)
 
 
 def test_turns_go_round():

@@ -104,14 +104,15 @@ def in_turns(items: Sequence[_Item], work: Callable[[_Item, Turns], None], *, la
 
     def take() -> None:
         while left and not turns.failed:
-            with turns.lane():
-                if not left or turns.failed:
-                    return
-                try:
-                    work(left.popleft(), turns)
-                except BaseException as error:
-                    errors.append(error)
-                    turns.failed = True
+            try:
+                with turns.lane():
+                    if not left or turns.failed:
+                        return
+                    with _noted(turns):
+                        work(left.popleft(), turns)
+            except BaseException as error:
+                errors.append(error)
+                turns.failed = True
 
     put_back = _arithmetic()
     # daemons: when this thread is told a second time to stop, it waits for nobody
@@ -126,6 +127,16 @@ def in_turns(items: Sequence[_Item], work: Callable[[_Item, Turns], None], *, la
         put_back()
     if errors:
         raise errors[0]
+
+
+@contextmanager
+def _noted(turns: Turns) -> Iterator[None]:
+    """An error inside is told while nobody else has begun anything."""
+    try:
+        yield
+    except BaseException:
+        turns.failed = True
+        raise
 
 
 def _arithmetic() -> Callable[[], None]:

@@ -121,6 +121,31 @@ def test_linear_layers_as_products():
         torch.testing.assert_close(own, plain)
 
 
+def test_products_are_rounded_where_autocast_says_so():
+    """And signals come back through them; the gradients of weights have the precision of the weights."""
+    x = drawn(2, 3, 2, 6, 6)
+    weights = drawn(2, 4, 2, 3, 3), drawn(2, 4), drawn(2, 5, 144), drawn(2, 5)
+    back = drawn(2, 3, 5)
+
+    def ask(x, kernel, kernel_bias, weight, bias):
+        return F.linear(F.conv2d(x, kernel, kernel_bias, padding=1).relu().flatten(1), weight, bias)
+
+    def work(together):
+        leaves = [tensor.clone().requires_grad_() for tensor in (x, *weights)]
+        with forced(False), torch.autocast(torch.device(DEVICE).type, torch.bfloat16, cache_enabled=False):
+            if together:
+                with LayersAsProducts():
+                    out = torch.func.vmap(ask)(*leaves)
+            else:
+                out = torch.stack([ask(*own) for own in zip(*leaves, strict=True)])
+        return out, *torch.autograd.grad(out, leaves, back.to(out.dtype))
+
+    own, plain = work(True), work(False)
+    assert [each.dtype for each in own] == [each.dtype for each in plain] == [torch.bfloat16, *[torch.float32] * 5]
+    for found, expected in zip(own, plain, strict=True):
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2 * float(expected.detach().abs().max()))
+
+
 @pytest.mark.parametrize("share", [0.5, 0.3])
 def test_dropout_by_key(share):
     layer, x = Dropout(share, place=2).train(), drawn(4, 6, 700)

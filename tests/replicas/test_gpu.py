@@ -89,3 +89,13 @@ def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):
         for lanes in (1, 4)
     )
     assert [result.accuracy for result in together] == [result.accuracy for result in alone]
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8)])
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_other_precisions_stand_side_by_side(precision, shape, tmp_path):
+    """Captured, and not one by one because a product would not go through."""
+    made = plans("fopng", range(2), tasks=stream(tasks=2, samples=80, shape=shape), precision=precision, epochs=1)
+    outcomes, weights = side_by_side(made, tmp_path, CUDA)
+    assert [outcome.status for outcome in outcomes] == ["finished"] * 2
+    assert weights.isfinite().all()

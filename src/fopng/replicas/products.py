@@ -58,6 +58,14 @@ def _stacked(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> li
     ]
 
 
+def _as_computed(*tensors: Tensor) -> list[Tensor]:
+    """The operands as products take them under autocast, which is off when signals go back through a function of one's own."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return list(tensors)
+    return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+
+
 @final
 class _Linear(torch.autograd.Function):
     """A `Linear` layer that knows what to do under `vmap`; it is differentiated only there."""
@@ -82,6 +90,7 @@ class _LinearProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x, weight, bias = _as_computed(x, weight, bias)
         ctx.save_for_backward(x, weight)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
@@ -142,6 +151,7 @@ class _PatchProducts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x, weight, bias = _as_computed(x, weight, bias)
         patches = _patches(x, weight.shape[-2:])
         ctx.save_for_backward(patches, weight)
         out = _apply(weight.flatten(2), patches) + bias[:, None, :, None]
