@@ -128,7 +128,7 @@ def test_products_are_rounded_where_autocast_says_so():
     back = drawn(2, 3, 5)
 
     def ask(x, kernel, kernel_bias, weight, bias):
-        return F.linear(F.conv2d(x, kernel, kernel_bias, padding=1).relu().flatten(1), weight, bias)
+        return F.linear((F.conv2d(x, kernel, kernel_bias, padding=1) / 9).tanh().flatten(1), weight, bias)
 
     def work(together):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, *weights)]
