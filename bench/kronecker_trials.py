@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from fopng import ContinualOptimizer
 from fopng.methods.kronecker_fopng import KroneckerFOPNGMethod
 from fopng.request import Request, plan_of
+from fopng.scores import paired_difference
 from fopng.train import Plan, Seeds
 from fopng.train.evaluation import accuracy
 from fopng.train.loop import predict_task
@@ -35,8 +36,6 @@ BENCHMARKS = {"permuted": ["tasks=4"], "split": [], "rotated": []}
 CHOSEN_ON = {"permuted": range(1), "split": range(3), "rotated": range(1)}
 """The seeds of the grids: more of them where a task has few samples."""
 MEASURED_ON = {"permuted": range(3, 7), "split": range(3, 15), "rotated": range(3, 7)}
-STUDENT = {4: 3.182, 12: 2.201}
-"""The 97.5 % point of Student's t, by the number of seeds."""
 
 
 def grid(lrs: Iterable[float], **settings: Iterable[Any]) -> list[dict[str, Any]]:
@@ -172,9 +171,8 @@ def key_of(line: Mapping[str, Any]) -> str:
 
 def difference(own: list[float], other: list[float]) -> str:
     """The mean of the paired differences, with its 95 % interval."""
-    apart = [a - b for a, b in zip(own, other, strict=True)]
-    half = STUDENT[len(apart)] * statistics.stdev(apart) / len(apart) ** 0.5
-    return f"{statistics.mean(apart):+.2f} ± {half:.2f}"
+    apart = paired_difference(dict(enumerate(own)), dict(enumerate(other)))
+    return f"{apart.mean:+.2f} ± {apart.half_width(0.95):.2f}"
 
 
 def main() -> None:

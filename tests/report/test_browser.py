@@ -315,8 +315,9 @@ SHADES = """(() => {
       .reduce((sum, v, i) => sum + linear(v / 255) * [.2126, .7152, .0722][i], 0);
   };
   return [...document.querySelectorAll(".heat td[class]")].map(cell => {
-    const style = getComputedStyle(cell), pair = [light(style.color), light(style.backgroundColor)];
-    return [cell.className, (Math.max(...pair) + .05) / (Math.min(...pair) + .05)];
+    const ink = getComputedStyle(cell.querySelector("a") || cell).color;
+    const pair = [light(ink), light(getComputedStyle(cell).backgroundColor)];
+    return [cell.classList[0], (Math.max(...pair) + .05) / (Math.min(...pair) + .05)];
   });
 })()"""
 
@@ -324,11 +325,15 @@ SHADES = """(() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_numbers_of_a_matrix_stand_out_from_their_shades(open_page, scheme):
     """Those of two settings together too: their links have the colour of their cell."""
-    browser = open_page([result([[level / 20]], method=f"m{level:02}") for level in range(21)])
-    browser.prefer(scheme)
-    ratios = dict(browser.evaluate(SHADES))
-    assert len(ratios) == 11
-    assert min(ratios.values()) >= 4.5, ratios
+    matrices = [result([[level / 20]], method=f"m{level:02}") for level in range(21)]
+    grids = two_settings("fopng-k", rates=(1e-4, 1e-3, 1e-2, 0.1, 0.2, 0.3), strengths=(1, 100, 300))
+    for results in (matrices, [*matrices, *grids]):
+        browser = open_page(results)
+        browser.prefer(scheme)
+        found = browser.evaluate(SHADES)
+        assert len({shade for shade, _ in found}) == 11
+        assert min(ratio for _, ratio in found) >= 4.5, found
+    assert browser.evaluate("document.querySelectorAll('.grids .heat td a').length") == len(grids)
 
 
 @pytest.mark.parametrize("results", [[], laboratory(["sgd"], seeds=1), [diverged(run) for run in laboratory(["sgd"])]])
