@@ -95,23 +95,20 @@ def _comparisons(experiments: Experiments) -> list[str]:
         by_benchmark.setdefault(comparison.results[0].config.benchmark, []).append(comparison)
     for benchmark, comparisons in by_benchmark.items():
         lines: dict[str, dict[str, str]] = {}
+        names: dict[str, str] = {}
         conditions = [_condition(comparison) for comparison in comparisons]
         for condition, comparison in zip(conditions, comparisons, strict=True):
             for label, runs in _by_label(comparison.results).items():
                 lines.setdefault(label, {})[condition] = _cell(runs)
-        rows = [[_named(label), *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
+                names[label] = escaped(label) + (", *keeps samples*" if _keeps_data(runs[0].config.method) else "")
+        rows = [[names[label], *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
         blocks += [f"### {escaped(benchmark)}", table(["method", *map(escaped, conditions)], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
-        "(Student's t) and the forgetting in brackets. Methods that the paper does not have stand beside its settings with their "
-        "own defaults, which nobody tuned for the benchmark."
+        "(Student's t) and the forgetting in brackets. Methods that the paper does not have are not tuned here: "
+        "they have its values of a kindred method (`paper.toml`), and their own defaults for the rest."
     )
     return blocks
-
-
-def _named(label: str) -> str:
-    method = label.partition(" ")[0]
-    return f"{escaped(label)}, *keeps samples*" if _keeps_data(method) else escaped(label)
 
 
 def _condition(comparison: Comparison) -> str:
