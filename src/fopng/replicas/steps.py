@@ -45,6 +45,8 @@ class Stepper:
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
         self._orders: Tensor | None = None
         self._replay: Callable[[], None] | None = None
+        # the step that was captured: it holds tensors that the graph reads and that may belong to nobody else
+        self._captured: Callable[[], None] | None = None
 
     def take(self, x: Tensor, y: Tensor, task: int) -> None:
         """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
@@ -128,7 +130,7 @@ class Stepper:
             elif self._replay is not None:
                 self._replay()
             elif capture and step - start >= WARM_STEPS and full - step > WARM_STEPS:
-                self._replay = self._replayed(advance)
+                self._replay, self._captured = self._replayed(advance), advance
                 self._replay()
             else:
                 advance()
@@ -136,16 +138,14 @@ class Stepper:
 
     def forget_graph(self) -> None:
         """Capture the step again: tensors that it reads are others now."""
-        self._replay = None
+        self._replay = self._captured = None
 
     def _replayed(self, advance: Callable[[], None]) -> Callable[[], None]:
         """A call that replays the step."""
         graph = captured(advance)
         g, loss = self.g, self.loss
 
-        def replay(held: Callable[[], None] = advance) -> None:
-            # the step itself is held as long as the graph: the graph reads tensors that may belong to nobody else
-            del held
+        def replay() -> None:
             graph.replay()
             self.g, self.loss = g, loss
 
