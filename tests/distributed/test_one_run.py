@@ -126,22 +126,42 @@ def test_a_model_that_is_not_wrapped_can_be_shared_by_saying_so(tmp_path: Path):
         assert "before the first task" in each["too late"]
 
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed.py"
+LEFT = """
+import runpy, sys
+from pathlib import Path
+runpy.run_path(sys.argv[1], run_name="__main__")
+print(sorted(file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")))
+"""
+
+
 def test_the_example_runs_under_torchrun(tmp_path: Path):
     """And ends where one process does: the accuracy is the same."""
-    example = Path(__file__).parents[2] / "examples" / "distributed.py"
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    told = []
-    for way in ([], torchrun):
-        command = [sys.executable, *way, str(example)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        told.append(done.stdout)
-    alone, together = told
+    alone = _told(tmp_path, str(EXAMPLE))
+    together = _told(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE))
     assert together.startswith("2 processes")
     assert _accuracies(alone) == _accuracies(together)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux shows them")
+def test_the_example_leaves_no_thread_of_its_group_behind(tmp_path: Path):
+    """One that lets go of a tensor while Python ends would abort the process."""
+    assert "gloo" not in _told(tmp_path, "-c", LEFT, str(EXAMPLE))
+
+
+def _told(folder: Path, *command: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
 
 
 def _accuracies(told: str) -> list[str]:
