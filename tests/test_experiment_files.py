@@ -28,9 +28,10 @@ def test_every_setting_exists(file):
     assert sweep.only([], known).typed().size() > 0
 
 
-def test_every_method_has_the_same_effort():
-    sweep = read_sweep(FOLDER / "methods.toml")
-    assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {18}
+@pytest.mark.parametrize(("name", "effort"), [("methods", 18), ("cifar", 6)])
+def test_every_method_has_the_same_effort(name, effort):
+    sweep = read_sweep(FOLDER / f"{name}.toml")
+    assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {effort}
     ours = {"sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher", "ong", "natural-ogd"}
     assert set(sweep.stages) >= ours
 

@@ -101,7 +101,7 @@ def test_one_task_and_one_sample_in_the_limit_are_ogd():
     new = [(torch.randn(6, 4, dtype=torch.float64), torch.randint(3, (6,)))]
     ends = []
     settings = (
-        (NAME, {"strength": 1e13, "signals": "observed"}),
+        (NAME, {"strength": 1e13, "signals": "observed", "evenness": 0.0}),
         ("OGD", {"score": "log-likelihood", "gram_damping": 0.0}),
     )
     for name, own in settings:
@@ -118,6 +118,43 @@ def test_one_task_and_one_sample_in_the_limit_are_ogd():
         ends.append(flat(world.model))
     assert (ends[0] - flat(start)).norm() > 1e-2
     torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-9)
+
+
+def quiet_unit(evenness):
+    """How far the weights of a unit that is silent in the old task move in the new one, and those of one that speaks."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)).double()
+    x = torch.rand(40, 3, dtype=torch.float64)
+    model[0].weight.data = torch.tensor([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    model[0].bias.data = torch.tensor([-0.1, 0.1], dtype=torch.float64)
+    world = World(model, [[(x, torch.randint(2, (40,)))], [(-x, torch.randint(2, (40,)))]])
+    optimizer = make(NAME, world, lr=0.1, strength=1e12, evenness=evenness, first_task="own")
+    optimizer.begin_task(0)
+    optimizer.end_task(world.loaders[0])
+    before = model[0].weight.detach().clone()
+    run(optimizer, world, range(1, 2), epochs=5)
+    return (model[0].weight.detach() - before).norm(dim=1)
+
+
+def test_a_unit_that_was_silent_is_held_back_with_the_others():
+    """To first order old answers do not depend on it, and it is free; it could be woken, and with some evenness it is not."""
+    silent, speaking = quiet_unit(0.0)
+    assert silent > 1e-3
+    assert speaking < 1e-9
+    assert quiet_unit(0.1).max() < 1e-9
+
+
+def test_all_outputs_alike_leave_the_inputs_alone_to_decide():
+    """Evenness 1 in one layer: every row of the gradient times the same matrix, `(I + s tr(G) / (o f) A)^-1`."""
+    method = make(NAME, single_head(), evenness=1.0).method
+    A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
+    A, G = A @ A.T, G @ G.T
+    method.remember(Moments({("0.weight", "0.bias"): LayerMoments(A, G)}, torch.zeros(39, dtype=torch.float64)))
+    g = torch.randn(39, dtype=torch.float64)
+    M, v = (torch.cat([x[:20].view(4, 5), x[20:24, None]], 1) for x in (g, method.held_back(g)))
+    held = torch.eye(6, dtype=torch.float64) + method.weight() * G.trace() / 4 * A
+    torch.testing.assert_close(v, torch.linalg.solve(held, M.T).T)
+    torch.testing.assert_close(method.trace(), A.trace() * G.trace())
 
 
 def rotated(world: World, Q):

@@ -139,9 +139,13 @@ class KroneckerMemory(Method):
 
     def _basis(self, names: Names) -> LayerBasis:
         if names not in self._bases:
-            moments = LayerMoments(self.matrices[_key("inputs", names)], self.matrices[_key("signals", names)])
+            moments = LayerMoments(self.matrices[_key("inputs", names)], self.counted(self.matrices[_key("signals", names)]))
             self._bases[names] = LayerBasis.of(moments, bias=len(names) > 1, rank=self.rank)
         return self._bases[names]
+
+    def counted(self, signals: Tensor) -> Tensor:
+        """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""
+        return signals
 
     def forget_derived(self) -> None:
         self._old = self._shrinkage = None

@@ -6,7 +6,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from fopng.kronecker import across
 from fopng.likelihood import Likelihood, Signals
+from fopng.methods.base import holds, require
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
@@ -19,7 +21,23 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     The unit of the strength is f, the mean over tasks and parameters of the diagonal of their Fishers: s means the same whatever
     the scale of inputs and outputs and the number of parameters.
+
+    Args:
+        evenness: e, how much all outputs of a layer count alike.
     """
+
+    evenness: float | Tensor
+
+    def check(self) -> None:
+        super().check()
+        inside = holds(self.evenness, lambda x: (x >= 0) & (x <= 1))
+        require(inside, f"Expected evenness in [0, 1], got {self.evenness}.")
+
+    def counted(self, signals: Tensor) -> Tensor:
+        """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""
+        each = signals.diagonal(dim1=-2, dim2=-1)
+        even = torch.diag_embed(each.mean(-1, keepdim=True).expand_as(each))
+        return torch.lerp(signals, even, across(self.evenness, signals))
 
     def weight(self) -> float | Tensor:
         tasks, used = self.matrices['["tasks"]'], self.used().sum(-1)
@@ -42,6 +60,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: the model to train.
         lr: eta, the learning rate.
         strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
+        evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
             the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -68,9 +87,10 @@ class KroneckerFOPNG(ContinualOptimizer):
     def __init__(
         self,
         model: nn.Module,
-        lr: float = 0.1,
+        lr: float = 0.03,
         *,
-        strength: float = 30.0,
+        strength: float = 50.0,
+        evenness: float = 0.5,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
@@ -82,6 +102,11 @@ class KroneckerFOPNG(ContinualOptimizer):
         generator: torch.Generator | None = None,
     ) -> None:
         method = KroneckerFOPNGMethod(
-            momentum=momentum, strength=strength, signals=signals, fisher_samples=fisher_samples, rank=rank
+            momentum=momentum,
+            strength=strength,
+            evenness=evenness,
+            signals=signals,
+            fisher_samples=fisher_samples,
+            rank=rank,
         )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)
