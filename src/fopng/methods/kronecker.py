@@ -139,7 +139,9 @@ class KroneckerMemory(Method):
 
     def _basis(self, names: Names) -> LayerBasis:
         if names not in self._bases:
-            moments = LayerMoments(self.matrices[_key("inputs", names)], self.counted(self.matrices[_key("signals", names)]))
+            moments = LayerMoments(
+                self.matrices[_key("inputs", names)], self.counted(self.matrices[_key("signals", names)])
+            )
             self._bases[names] = LayerBasis.of(moments, bias=len(names) > 1, rank=self.rank)
         return self._bases[names]
 
