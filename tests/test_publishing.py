@@ -125,3 +125,21 @@ def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
             found = Estimate.of(runs)
             assert len(runs) == 5
             assert cell == f"{100 * found.mean:.1f} ± {100 * found.half_width(0.95):.1f}", (name, where, protocol)
+
+
+def test_the_table_of_evenness_is_that_of_its_sweep():
+    runs = load_results([ROOT / "bench" / "results" / "evenness.results.json"])
+    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8").partition("### Evenness, measured")[2]
+    _, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.partition("\n\nGPM")[0].splitlines()
+        if line.startswith("|")
+    ]
+    table = {tuple(map(float, point.split(","))): cells for point, *cells in rows}
+    found = {point: {} for point in table}
+    for run in runs:
+        if run.config.method == "fopng-k":
+            lr, strength, evenness = (run.config.settings.get(name) for name in ("lr", "strength", "evenness"))
+            last = run.validation_accuracy[-1]
+            found[lr, strength][evenness] = f"{100 * sum(last) / len(last):.1f}"
+    assert {point: [cells[e] for e in (0.0, 0.1, 0.5, 1.0)] for point, cells in found.items()} == table

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, beside, require
+from fopng.methods.base import Method, beside, holds, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -29,7 +29,7 @@ class AdamMethod(Method):
         super().check()
         inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
-        require(bool(torch.as_tensor(self.epsilon >= 0).all()), f"Expected epsilon of at least 0, got {self.epsilon}.")
+        require(holds(self.epsilon, lambda x: x >= 0), f"Expected epsilon of at least 0, got {self.epsilon}.")
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         m = self._mean("first_moment", self.betas[0], g)

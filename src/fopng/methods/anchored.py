@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fopng.methods.base import Method, beside, require
+from fopng.methods.base import Method, beside, holds, require
 
 
 @dataclass(kw_only=True)
@@ -27,8 +27,7 @@ class AnchoredMethod(Method):
 
     def check(self) -> None:
         super().check()
-        least = torch.as_tensor(self.strength)
-        require(bool((least >= 0).all()), f"Expected strength of at least 0, got {self.strength}.")
+        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         if self.weights not in self.vectors:

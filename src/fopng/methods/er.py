@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, is_count, require
+from fopng.methods.base import TaskData, beside, holds, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, ReplayMethod
@@ -34,8 +34,7 @@ class ERMethod(ReplayMethod):
         super().check()
         for name, value in (("capacity", self.capacity), ("replay_samples", self.replay_samples)):
             require(is_count(value), f"Expected {name} of at least 1, got {value}.")
-        least = torch.as_tensor(self.strength)
-        require(bool((least >= 0).all()), f"Expected strength of at least 0, got {self.strength}.")
+        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(self.capacity + min(samples, self.capacity), max(self.replay_samples, tasks), 2)

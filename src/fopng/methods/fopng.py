@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import TaskData, require
+from fopng.methods.base import TaskData, holds, require
 from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
@@ -31,10 +31,8 @@ class FOPNGMethod(FisherMetric, ProjectedMethod):
 
     def check(self) -> None:
         super().check()
-        inside = torch.as_tensor(self.fisher_weight)
-        require(
-            bool(((inside >= 0) & (inside <= 1)).all()), f"Expected fisher_weight in [0, 1], got {self.fisher_weight}."
-        )
+        inside = holds(self.fisher_weight, lambda x: (x >= 0) & (x <= 1))
+        require(inside, f"Expected fisher_weight in [0, 1], got {self.fisher_weight}.")
 
     def basis(self) -> Basis:
         F_old = self.kept_fisher("old")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fopng.cone import cone_weights
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, is_count, require
+from fopng.methods.base import TaskData, beside, holds, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, ReplayMethod
@@ -44,7 +44,7 @@ class GEMMethod(ReplayMethod):
         require(
             count is None or is_count(count), f"Expected replay_samples of at least 1, or None for all, got {count}."
         )
-        require(bool((torch.as_tensor(self.margin) >= 0).all()), f"Expected margin of at least 0, got {self.margin}.")
+        require(holds(self.margin, lambda x: x >= 0), f"Expected margin of at least 0, got {self.margin}.")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, TaskData, is_count, require
+from fopng.methods.base import Method, TaskData, holds, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.moments import moment_numbers
 from fopng.pulling import Names
@@ -41,9 +41,9 @@ class InputMemory(Method):
 
     def check(self) -> None:
         super().check()
-        share, growth = torch.as_tensor(self.threshold), torch.as_tensor(self.threshold_growth)
-        require(bool(((share > 0) & (share <= 1)).all()), f"Expected threshold in (0, 1], got {self.threshold}.")
-        inside = bool(((growth >= 0) & (growth <= 1)).all())
+        inside = holds(self.threshold, lambda x: (x > 0) & (x <= 1))
+        require(inside, f"Expected threshold in (0, 1], got {self.threshold}.")
+        inside = holds(self.threshold_growth, lambda x: (x >= 0) & (x <= 1))
         require(inside, f"Expected threshold_growth in [0, 1], got {self.threshold_growth}.")
         enough = self.input_samples is None or is_count(self.input_samples)
         require(enough, f"Expected input_samples of at least 1, or None for all, got {self.input_samples}.")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
-from fopng.methods.base import Method, TaskData, choose, is_count, require
+from fopng.methods.base import Method, TaskData, choose, holds, is_count, require
 from fopng.moments import LayerMoments, Moments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
@@ -43,8 +43,7 @@ class KroneckerMemory(Method):
 
     def check(self) -> None:
         super().check()
-        inside = bool((torch.as_tensor(self.strength) >= 0).all())
-        require(inside, f"Expected strength of at least 0, got {self.strength}.")
+        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
         choose("signals", self.signals, get_args(Signals))
         for name in ("fisher_samples", "rank"):
             value = getattr(self, name)

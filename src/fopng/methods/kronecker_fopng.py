@@ -58,8 +58,8 @@ class KroneckerFOPNG(ContinualOptimizer):
 
     Args:
         model: the model to train.
-        lr: eta, the learning rate.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
+        lr: eta, the learning rate; the default is for tasks of thousands of steps, ten times as much for hundreds.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD, less for long streams.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
             the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.

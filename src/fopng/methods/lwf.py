@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, is_count, require
+from fopng.methods.base import TaskData, beside, holds, is_count, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, RehearsingMethod
@@ -41,10 +41,9 @@ class LwFMethod(RehearsingMethod):
 
     def check(self) -> None:
         super().check()
-        least, count = torch.as_tensor(self.strength), self.distilled_samples
-        require(bool((least >= 0).all()), f"Expected strength of at least 0, got {self.strength}.")
-        warm = torch.as_tensor(self.temperature)
-        require(bool((warm > 0).all()), f"Expected temperature above 0, got {self.temperature}.")
+        count = self.distilled_samples
+        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
+        require(holds(self.temperature, lambda x: x > 0), f"Expected temperature above 0, got {self.temperature}.")
         some = count is None or is_count(count)
         require(some, f"Expected distilled_samples of at least 1, or None for all, got {count}.")
         require(is_count(self.replay_samples), f"Expected replay_samples of at least 1, got {self.replay_samples}.")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import TaskData, beside, choose, require
+from fopng.methods.base import TaskData, beside, choose, holds, require
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.moments import Moments
@@ -34,7 +34,7 @@ class NCLMethod(KroneckerMemory):
 
     def check(self) -> None:
         super().check()
-        require(bool((torch.as_tensor(self.strength) > 0).all()), f"Expected strength above 0, got {self.strength}.")
+        require(holds(self.strength, lambda x: x > 0), f"Expected strength above 0, got {self.strength}.")
         choose("metric", self.metric, get_args(Precision))
         sent = self.metric == "kfac" or self.signals != "normal"
         require(sent, "Expected signals of labels with metric='diagonal', got 'normal'. Use 'sampled'.")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import beside, require
+from fopng.methods.base import beside, holds, require
 from fopng.methods.ewc import ElasticMethod
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
@@ -26,8 +26,8 @@ class OnlineEWCMethod(ElasticMethod):
 
     def check(self) -> None:
         super().check()
-        inside = torch.as_tensor(self.decay)
-        require(bool(((inside >= 0) & (inside <= 1)).all()), f"Expected decay in [0, 1], got {self.decay}.")
+        inside = holds(self.decay, lambda x: (x >= 0) & (x <= 1))
+        require(inside, f"Expected decay in [0, 1], got {self.decay}.")
 
     def joined(self, old: Tensor, new: Tensor) -> Tensor:
         return beside(self.decay) * old + new

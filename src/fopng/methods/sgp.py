@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import beside, require
+from fopng.methods.base import beside, holds, require
 from fopng.methods.gpm import InputMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
@@ -26,7 +26,7 @@ class SGPMethod(InputMemory):
 
     def check(self) -> None:
         super().check()
-        enough = bool((torch.as_tensor(self.importance_scale) >= 0).all())
+        enough = holds(self.importance_scale, lambda x: x >= 0)
         require(enough, f"Expected importance_scale of at least 0, got {self.importance_scale}.")
 
     def weigh(self, values: Tensor, old: Tensor) -> Tensor:

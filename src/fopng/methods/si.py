@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
 from fopng.methods.anchored import AnchoredMethod
-from fopng.methods.base import TaskData, beside, require
+from fopng.methods.base import TaskData, beside, holds, require
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.types import Predict
 
@@ -34,7 +34,7 @@ class SIMethod(AnchoredMethod):
 
     def check(self) -> None:
         super().check()
-        require(bool((torch.as_tensor(self.damping) > 0).all()), f"Expected damping above 0, got {self.damping}.")
+        require(holds(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         self._loss_gradient = g

@@ -99,6 +99,6 @@ def _explained(where: str, error: Exception) -> str:
     if where == LOCAL:
         return f"Expected Ray to start on this machine, got: {first}"
     return (
-        f"Expected a Ray cluster at {where}, got: {first} Start one with: ray start --head; "
+        f"Expected a Ray cluster at {where}, got: {first.rstrip('.')}. Start one with: ray start --head; "
         "then give --address HOST:PORT on one of its machines."
     )
