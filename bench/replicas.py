@@ -114,7 +114,7 @@ def prepare(kind: str, method: str, replicas: int, directions: int, steps: int, 
             if step in (9, steps - 1):
                 marks.append(_now(device))
             if turns is not None and step % TURN == 0:
-                turns.give_way()
+                turns.end_turn()
 
         stepper.walk(samples, orders, 10, 0, 0, after, capture)
         return _between(marks[0], marks[1]) / (steps - 10)

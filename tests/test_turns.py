@@ -2,12 +2,14 @@
 
 import itertools
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 import torch
 
 import fopng.together
+import fopng.turns
 from fopng.request import Request
 from fopng.runs import Workshop
 from fopng.store import Store
@@ -126,6 +128,51 @@ def test_a_device_that_fails_where_nobody_works_is_noticed(monkeypatch):
     monkeypatch.setattr(Turns, "lane", lane)
     with pytest.raises(RuntimeError, match="the device is gone"):
         in_turns([1, 2, 3], lambda item, turns: None, lanes=2, device=CPU)
+
+
+class Slow:
+    """A device that is done with the n-th piece of work when it was asked n times."""
+
+    def __init__(self, log, name, asks):
+        self._log, self._name, self._asks = log, name, asks
+
+    def query(self):
+        self._asks -= 1
+        return self._asks < 0
+
+    def synchronize(self):
+        self._log.append(self._name)
+
+
+def test_nobody_runs_far_ahead_of_the_device(monkeypatch):
+    """A thread whose work is slow lets the others take more turns than it has, and ends like them."""
+    begun, waited, order, given = [], [], [], {"slow": 0, "fast": 0}
+    monkeypatch.setattr(fopng.turns, "_mark", lambda: mark())
+    name = threading.local()
+
+    def mark():
+        given[name.own] += 1
+        return Slow(waited, (name.own, given[name.own]), 20 if name.own == "slow" else 0)
+
+    def work(item, turns):
+        name.own = item
+        begun.append(item)
+        while len(begun) < 2:
+            time.sleep(0.001)
+            turns.give_way()
+        # the streams are those of a GPU; marks and turns are all that matters here
+        turns._device = torch.device("cuda")
+        for _ in range(6):
+            order.append(item)
+            turns.end_turn()
+
+    in_turns(["slow", "fast"], work, lanes=2, device=CPU)
+    assert sorted(order) == ["fast"] * 6 + ["slow"] * 6
+    fast = max(place for place, item in enumerate(order) if item == "fast")
+    assert order[fast:].count("slow") >= 3, "the slow one waited while the fast one took its turns"
+    # all but the last two of each were waited for, in their order
+    assert [number for own, number in waited if own == "slow"] == [1, 2, 3, 4]
+    assert [number for own, number in waited if own == "fast"] == [1, 2, 3, 4]
 
 
 def test_turns_go_round():

@@ -6,13 +6,37 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar, final
+from typing import Protocol, TypeVar, final
 
 import torch
 
 from fopng.train.costs import wait_for
 
 _Item = TypeVar("_Item")
+
+AHEAD = 2
+"""Turns whose work a thread may have given to the device before it waits for the earliest of them.
+
+Enough for the device to have something to do; few, because who captures a graph or asks for memory waits for the work of all.
+"""
+
+
+class Mark(Protocol):
+    """A place in the work that a thread gave to its device."""
+
+    def query(self) -> bool:
+        """Whether the device is past it."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+        ...
+
+
+def _mark() -> Mark:
+    mark = torch.cuda.Event()
+    mark.record()
+    return mark
 
 
 @final
@@ -32,6 +56,7 @@ class Turns:
         self._guard = threading.Lock()
         self._waiting: deque[threading.Semaphore] = deque()
         self._taken = False
+        self._own = threading.local()
         self.failed = False
         """Whether a piece of work has ended with an error; the others should stop."""
 
@@ -62,16 +87,28 @@ class Turns:
         own.acquire()
         put_back()
 
+    def end_turn(self) -> None:
+        """Let the others go on after a few steps; come back when the device is no more than `AHEAD` such turns behind."""
+        if self.lanes == 1:
+            return
+        marks: deque[Mark] = self._own.__dict__.setdefault("marks", deque())
+        if self._device.type == "cuda":
+            marks.append(_mark())
+        self.give_way()
+        while len(marks) > AHEAD:
+            self._wait_for(marks.popleft())
+
     def wait(self) -> None:
         """Wait for what this thread gave to the device; the others go on meanwhile."""
         if self._device.type != "cuda":
             wait_for(self._device)
             return
-        done = torch.cuda.Event()
-        done.record()
-        while self._waiting and not done.query():
+        self._wait_for(_mark())
+
+    def _wait_for(self, mark: Mark) -> None:
+        while self._waiting and not mark.query():
             self.give_way()
-        done.synchronize()
+        mark.synchronize()
 
     def _begin(self) -> None:
         with self._guard:

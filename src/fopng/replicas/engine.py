@@ -194,7 +194,7 @@ class _Wave:
             if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
                 self._save_or_stop()
             if step % TURN == 0:
-                self.turns.give_way()
+                self.turns.end_turn()
 
         self.model.template.train()
         with self.watch.phase("train"):
