@@ -146,6 +146,37 @@ def test_products_are_rounded_where_autocast_says_so():
         torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2 * float(expected.detach().abs().max()))
 
 
+def test_gradients_are_written_where_they_belong():
+    """Into a vector of all, each once; a weight that is used twice has the sum of both."""
+    x, back = drawn(2, 5, 3), drawn(2, 5, 3)
+    theta = drawn(2, 2 * (9 + 3))
+    names = ("first", "first bias", "second", "second bias")
+
+    def split(flat):
+        pieces = flat.split([9, 3, 9, 3], -1)
+        return {n: p.view(2, 3, 3) if p.shape[-1] == 9 else p for n, p in zip(names, pieces, strict=True)}
+
+    def ask(own, inputs):
+        once = F.linear(inputs, own["first"], own["first bias"]).relu()
+        return F.linear(F.linear(once, own["second"], own["second bias"]), own["second"], own["first bias"])
+
+    def gradients(mode):
+        leaves = {name: value.detach().requires_grad_() for name, value in split(theta).items()}
+        with mode(leaves):
+            out = torch.func.vmap(ask)(leaves, x)
+        return dict(zip(names, torch.autograd.grad(out, list(leaves.values()), back), strict=True))
+
+    raw = torch.full_like(theta, torch.nan)
+    places = split(raw)
+    found = gradients(lambda leaves: LayersAsProducts({leaves[n].data_ptr(): place for n, place in places.items()}))
+    plain = gradients(lambda leaves: torch.enable_grad())
+    for name in names:
+        torch.testing.assert_close(found[name], plain[name])
+    for name in ("first", "second bias"):
+        assert found[name].data_ptr() == places[name].data_ptr()
+        assert found[name].stride() == places[name].stride()
+
+
 @pytest.mark.parametrize("share", [0.5, 0.3])
 def test_dropout_by_key(share):
     layer, x = Dropout(share, place=2).train(), drawn(4, 6, 700)

@@ -15,10 +15,26 @@ from torch.overrides import TorchFunctionMode
 
 from fopng.kernels import usable
 
+Place = Callable[[Tensor], Tensor | None]
+"""Where the gradient of a weight goes."""
+
 
 @final
 class LayersAsProducts(TorchFunctionMode):
-    """While this is on, `linear`, and `conv2d` with stride, dilation and groups of one, become products under `vmap`."""
+    """While this is on, `linear`, and `conv2d` with stride, dilation and groups of one, become products under `vmap`.
+
+    Args:
+        places: by the address of a weight, where its gradient is to be written; each is used once, so that the gradients of a
+            weight that is used twice are still added up.
+    """
+
+    def __init__(self, places: dict[int, Tensor] | None = None) -> None:
+        super().__init__()
+        self._places = {} if places is None else places
+
+    def place(self, weight: Tensor) -> Tensor | None:
+        """Where the gradient of a weight goes; None for a tensor of its own."""
+        return self._places.pop(weight.data_ptr(), None)
 
     def __torch_function__(
         self,
@@ -31,7 +47,7 @@ class LayersAsProducts(TorchFunctionMode):
         if func is torch.conv2d and not given and len(args) == 7 and _plain(*args[1:]):
             return _Convolution.apply(*args[:3], _pair(args[4]))  # type: ignore[no-untyped-call]
         if func is F.linear and not given and len(args) == 3 and args[0].dim() == 2 and args[2] is not None:
-            return _Linear.apply(*args)  # type: ignore[no-untyped-call]
+            return _Linear.apply(*args, self.place)  # type: ignore[no-untyped-call]
         return func(*args, **given)
 
 
@@ -71,7 +87,7 @@ class _Linear(torch.autograd.Function):
     """A `Linear` layer that knows what to do under `vmap`; it is differentiated only there."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, place: Place) -> Tensor:
         return F.linear(x, weight, bias)
 
     @staticmethod
@@ -79,26 +95,39 @@ class _Linear(torch.autograd.Function):
         return
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor, place: Place
+    ) -> tuple[Tensor, int]:
         """All replicas at once."""
-        return _LinearProducts.apply(*_stacked(info, in_dims, x, weight, bias)), 0  # type: ignore[no-untyped-call]
+        x, weight, bias = _stacked(info, in_dims, x, weight, bias)
+        places = (place(weight), place(bias))
+        return _LinearProducts.apply(x, weight, bias, places), 0  # type: ignore[no-untyped-call]
 
 
 @final
 class _LinearProducts(torch.autograd.Function):
-    """`x [R, n, i]`, `weight [R, o, i]`, `bias [R, o]` to `[R, n, o]`."""
+    """`x [R, n, i]`, `weight [R, o, i]`, `bias [R, o]` to `[R, n, o]`; gradients are written where they belong."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, places: tuple[Tensor | None, Tensor | None]
+    ) -> Tensor:
         x, weight, bias = _as_computed(x, weight, bias)
         ctx.save_for_backward(x, weight)
+        ctx.places = places
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
     @staticmethod
-    def backward(ctx: Any, back: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, back: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         for_x = back @ weight if ctx.needs_input_grad[0] else None
-        return for_x, back.mT @ x, back.sum(1)
+        for_weight, for_bias = (_fitting(place, back, x) for place in ctx.places)
+        return for_x, torch.bmm(back.mT, x, out=for_weight), torch.sum(back, 1, out=for_bias), None
+
+
+def _fitting(place: Tensor | None, *operands: Tensor) -> Tensor | None:
+    """A place for a result of these operands, where it has their precision."""
+    return place if place is not None and all(place.dtype == operand.dtype for operand in operands) else None
 
 
 @final

@@ -102,23 +102,41 @@ class StackedModel:
         self.step.add_(1)
         return keys
 
-    def __call__(self, weights: dict[str, Tensor], x: Tensor, task: int, keys: Tensor | None) -> Tensor:
-        """Logits `[R, n, outputs]` of inputs `[R, n, ...]`, as a step computes them; `keys [R]` decide what is dropped."""
+    def __call__(
+        self,
+        weights: dict[str, Tensor],
+        x: Tensor,
+        task: int,
+        keys: Tensor | None,
+        gradients: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Logits `[R, n, outputs]` of inputs `[R, n, ...]`, as a step computes them; `keys [R]` decide what is dropped.
+
+        The backward pass may write the gradient of a weight into the one of its name in `gradients`, and give that.
+        """
         with self.precision.passes(x.device):
-            return self.answers(weights, x, task, keys)
+            return self.answers(weights, x, task, keys, gradients)
 
     def logits(self, x: Tensor, task: int) -> Tensor:
         """Logits without a gradient, `[R, n, outputs]`."""
         with torch.no_grad():
             return self.answers(self.layout.split(self.theta), x, task, None)
 
-    def answers(self, weights: dict[str, Tensor], x: Tensor, task: int, keys: Tensor | None) -> Tensor:
+    def answers(
+        self,
+        weights: dict[str, Tensor],
+        x: Tensor,
+        task: int,
+        keys: Tensor | None,
+        gradients: dict[str, Tensor] | None = None,
+    ) -> Tensor:
         """Logits `[R, n, outputs]`, in the precision of the weights."""
+        places = {weights[name].data_ptr(): place for name, place in (gradients or {}).items()}
 
         def ask(own: dict[str, Tensor], inputs: Tensor, key: Tensor | None) -> Tensor:
             with dropout_key(key):
                 return torch.func.functional_call(self.template, own, (inputs,), {"task": task})  # type: ignore[no-any-return]
 
         # Random numbers are an error: what a replica draws must not depend on the others.
-        with LayersAsProducts() if x.is_cuda or usable(x) else nullcontext():
+        with LayersAsProducts(places) if x.is_cuda or usable(x) else nullcontext():
             return torch.func.vmap(ask, (0, 0, None if keys is None else 0), randomness="error")(weights, x, keys)

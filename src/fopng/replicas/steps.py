@@ -42,6 +42,9 @@ class Stepper:
     ) -> None:
         self.model, self.method, self.lr, self.alive, self.watcher = model, method, lr, alive, watcher
         self.g, self.loss = model.theta, model.theta[:, 0]
+        self._raw = torch.zeros_like(model.theta)
+        self._places = model.layout.split(self._raw)
+        self._written = set[str]()
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
         self._orders: Tensor | None = None
         self._replay: Callable[[], None] | None = None
@@ -52,16 +55,28 @@ class Stepper:
         """One step on a batch, `x [R, b, ...]` and `y [R, b]`."""
         leaves = self.model.leaves()
         keys = self.model.next_keys()
-        logits = self.model(leaves, x, task, keys)
+        logits = self.model(leaves, x, task, keys, self._places)
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
             named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
             # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
             self.alive.logical_and_(loss.isfinite())
-            self._move(self.model.layout.join(named), named, keys)
+            self._move(self._joined(named), named, keys)
             # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
             self.loss = loss.detach()
+
+    def _joined(self, named: dict[str, Tensor]) -> Tensor:
+        """The gradient `[R, p]`, in the same memory at every step; layers that could have written theirs into it already."""
+        for name, place in self._places.items():
+            found = named.get(name)
+            if found is None:
+                if name in self._written:
+                    place.zero_()
+            elif found.data_ptr() != place.data_ptr() or found.stride() != place.stride():
+                place.copy_(found)
+        self._written.update(named)
+        return self._raw
 
     def _move(self, g: Tensor, named: dict[str, Tensor], keys: Tensor | None) -> None:
         changing = self.method or self.watcher
@@ -78,7 +93,7 @@ class Stepper:
             g = self.method.accumulate(self.method.gradient(g, theta))
             v, factor = self.method.update(g, lr=self.lr, theta=theta), 1.0
         for own, before in held:
-            _keep_in_place(own, before)
+            _keep_in_place(own, before, self._raw)
         self._subtract(v, factor)
         self.g = g
 
@@ -175,8 +190,13 @@ def _nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor]) -> None:
-    """Write what changed of a method's state where it was, so that a graph finds it there again."""
-    for name, place in before.items():
-        if state[name] is not place:
-            state[name] = place.copy_(state[name])
+def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor], raw: Tensor) -> None:
+    """Write what changed of a method's state where it was, so that a graph finds it there again.
+
+    What is new and lies in `raw`, which every step writes anew, gets memory of its own.
+    """
+    for name, value in state.items():
+        if name not in before:
+            state[name] = value.clone() if value.data_ptr() == raw.data_ptr() else value
+        elif value is not before[name]:
+            state[name] = before[name].copy_(value)
