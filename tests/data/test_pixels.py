@@ -23,6 +23,14 @@ def test_outside_is_black():
     assert (moved == 0).sum() == 2
 
 
+@pytest.mark.parametrize("outside", [[], [5, 7]])
+def test_images_on_a_device_move_alike(outside):
+    source = np.random.default_rng(0).permutation(12)
+    source[outside] = -1
+    there = PixelMap(source).on_device(torch.from_numpy(IMAGES))
+    np.testing.assert_array_equal(there.numpy(), PixelMap(source)(IMAGES))
+
+
 def test_bytes_to_the_unit_interval():
     x = Scaling(255)(torch.arange(256, dtype=torch.uint8)[:, None, None, None])
     assert x.min() == 0

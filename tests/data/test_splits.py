@@ -179,6 +179,30 @@ class TestDatasetSplit:
             DatasetSplit(Items()).tensors()
 
 
+@pytest.mark.parametrize("pixels", [None, PixelMap(np.arange(9)[::-1].copy())])
+@pytest.mark.parametrize("rows", [None, np.array([3, 1, 8, 0])])
+def test_images_kept_on_a_device_are_those_that_are_read(rows, pixels):
+    """What a GPU does, done here: all images there, once for all that use them."""
+    images = np.random.default_rng(0).integers(0, 256, (10, 2, 3, 3), dtype=np.uint8)
+    wanted = np.arange(10)[::-1].copy() if rows is None else rows[::-1].copy()
+    split, other = (ArraySplit(images, np.arange(len(wanted)), rows=rows, pixels=pixels) for _ in range(2))
+    there = split._taken_there(wanted, torch.device("cpu"))
+    assert torch.equal(there, split._taken_here(wanted))
+    other._taken_there(wanted, torch.device("cpu"))
+    assert split._kept is other._kept
+
+
+def test_a_file_that_is_opened_twice_is_one(tmp_path):
+    """As a plain array over the mapped memory too; another part of it is another."""
+    path = tmp_path / "images.npy"
+    np.save(path, np.arange(24, dtype=np.uint8).reshape(6, 1, 2, 2))
+    first, second = (np.asarray(np.load(path, mmap_mode="r")) for _ in range(2))
+    made = [ArraySplit(images, np.arange(len(images))) for images in (first, second, first[:3])]
+    assert made[0].same_samples(made[1])
+    assert not made[0].same_samples(made[2])
+    assert not ArraySplit(first[:3], np.arange(3)).same_samples(ArraySplit(first[3:], np.arange(3)))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_device_has_the_same_bits():

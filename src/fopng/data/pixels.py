@@ -38,6 +38,13 @@ class PixelMap:
             moved *= self._inside
         return moved.reshape(images.shape)
 
+    def on_device(self, images: torch.Tensor) -> torch.Tensor:
+        """The same where the images are."""
+        moved = images.flatten(2).index_select(-1, torch.from_numpy(self._taken).to(images.device))
+        if self._inside is not None:
+            moved *= torch.from_numpy(self._inside).to(images.device)
+        return moved.view(images.shape)
+
 
 @final
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sized
 from functools import cached_property
 from itertools import islice
 from typing import Any, TypeAlias, final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -97,6 +98,13 @@ class Batches:
             rest = 0
 
 
+KEPT_BYTES = 2**28
+"""Images of more bytes are read from the CPU, batch by batch."""
+
+_KEPT: WeakValueDictionary[tuple[object, ...], Tensor] = WeakValueDictionary()
+"""Images on a GPU, as long as a split uses them."""
+
+
 @final
 class ArraySplit(Split):
     """Samples out of an array that may be shared and memory-mapped; only the rows of a batch are ever converted.
@@ -126,6 +134,7 @@ class ArraySplit(Split):
         self._rows = rows
         self._pixels = pixels
         self._scaling = scaling
+        self._kept: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._targets)
@@ -166,21 +175,36 @@ class ArraySplit(Split):
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
         rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
-        raw = self._images.take(taken, axis=0)
-        if self._pixels is not None:
-            raw = self._pixels(raw)
-        x = torch.from_numpy(raw).to(device)
+        on_gpu = device is not None and torch.device(device).type == "cuda" and self._images.nbytes <= KEPT_BYTES
+        x = self._taken_there(taken, torch.device(device or "cpu")) if on_gpu else self._taken_here(taken).to(device)
         x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
+
+    def _taken_here(self, rows: NDArray[np.int64]) -> Tensor:
+        raw = self._images.take(rows, axis=0)
+        return torch.from_numpy(raw if self._pixels is None else self._pixels(raw))
+
+    def _taken_there(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
+        """The same with all images on the device, once for all splits of them that are in use."""
+        if self._kept is None or self._kept.device != device:
+            where = (*_identity(self._images), str(device))
+            kept = _KEPT.get(where)
+            self._kept = _KEPT[where] = torch.from_numpy(np.array(self._images)).to(device) if kept is None else kept
+        raw = self._kept.index_select(0, torch.from_numpy(rows).to(device))
+        return raw if self._pixels is None else self._pixels.on_device(raw)
 
 
 def _same_array(first: NDArray[Any], second: NDArray[Any]) -> bool:
     """Whether two arrays are one: the same memory, or the same part of the same file."""
-    if first is second:
-        return True
-    if not (isinstance(first, np.memmap) and isinstance(second, np.memmap)):
-        return False
-    return bool((first.filename, first.offset, first.shape) == (second.filename, second.offset, second.shape))
+    return first is second or _identity(first) == _identity(second)
+
+
+def _identity(array: NDArray[Any]) -> tuple[object, ...]:
+    """What tells arrays that are alive from one another; a file is itself however often it is opened."""
+    mapped = array if isinstance(array, np.memmap) else array.base
+    if isinstance(mapped, np.memmap) and mapped.nbytes == array.nbytes:
+        return mapped.filename, mapped.offset, array.shape, array.strides, array.dtype.str
+    return (id(array),)
 
 
 def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
