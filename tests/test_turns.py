@@ -148,6 +148,7 @@ def test_nobody_runs_far_ahead_of_the_device(monkeypatch):
     """A thread whose work is slow lets the others take more turns than it has, and ends like them."""
     begun, waited, order, given = [], [], [], {"slow": 0, "fast": 0}
     monkeypatch.setattr(fopng.turns, "_mark", lambda: mark())
+    monkeypatch.setattr(fopng.turns, "AHEAD", 2)
     name = threading.local()
 
     def mark():

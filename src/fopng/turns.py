@@ -14,10 +14,10 @@ from fopng.train.costs import wait_for
 
 _Item = TypeVar("_Item")
 
-AHEAD = 2
+AHEAD = 8
 """Turns whose work a thread may have given to the device before it waits for the earliest of them.
 
-Enough for the device to have something to do; few, because who captures a graph or asks for memory waits for the work of all.
+Enough for the device to have something to do while a thread prepares a task; few, because who captures a graph waits for the work of all.
 """
 
 
