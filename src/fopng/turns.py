@@ -17,7 +17,8 @@ _Item = TypeVar("_Item")
 AHEAD = 8
 """Turns whose work a thread may have given to the device before it waits for the earliest of them.
 
-Enough for the device to have something to do while a thread prepares a task; few, because who captures a graph waits for the work of all.
+Enough for the device to have something to do while a thread prepares a task; few, because who captures a graph waits for the
+work of all.
 """
 
 
