@@ -74,6 +74,8 @@ class Turns:
                     yield
                 stream.synchronize()
         finally:
+            # given up while nobody else captures anything
+            self._own.__dict__.pop("marks", None)
             self._end()
 
     def give_way(self) -> None:

@@ -201,6 +201,13 @@ def test_a_file_that_is_opened_twice_is_one(tmp_path):
     assert made[0].same_samples(made[1])
     assert not made[0].same_samples(made[2])
     assert not ArraySplit(first[:3], np.arange(3)).same_samples(ArraySplit(first[3:], np.arange(3)))
+    # parts and copies of a mapped file still name it, or name nothing
+    mapped = np.load(path, mmap_mode="r")
+    for cut in (lambda x, rows: x[rows], lambda x, rows: x[rows].astype(np.float32), lambda x, rows: x[rows].copy()):
+        one, other = (np.asarray(cut(mapped, rows)) for rows in (slice(0, 3), slice(3, 6)))
+        assert not ArraySplit(one, np.arange(3)).same_samples(ArraySplit(other, np.arange(3)))
+        kept = [ArraySplit(part, np.arange(3))._taken_there(np.arange(3), torch.device("cpu")) for part in (one, other)]
+        assert [part.flatten()[0].item() for part in kept] == [0, 12]
 
 
 @pytest.mark.gpu

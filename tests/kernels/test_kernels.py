@@ -147,18 +147,19 @@ def test_products_are_rounded_where_autocast_says_so():
 
 
 def test_gradients_are_written_where_they_belong():
-    """Into a vector of all, each once; a weight that is used twice has the sum of both."""
+    """Into a vector of all, each once; one that is used twice has the sum of both, one that is used transposed its own memory."""
     x, back = drawn(2, 5, 3), drawn(2, 5, 3)
-    theta = drawn(2, 2 * (9 + 3))
-    names = ("first", "first bias", "second", "second bias")
+    theta = drawn(2, 3 * (9 + 3))
+    names = ("first", "first bias", "second", "second bias", "turned", "turned bias")
 
     def split(flat):
-        pieces = flat.split([9, 3, 9, 3], -1)
+        pieces = flat.split([9, 3] * 3, -1)
         return {n: p.view(2, 3, 3) if p.shape[-1] == 9 else p for n, p in zip(names, pieces, strict=True)}
 
     def ask(own, inputs):
         once = F.linear(inputs, own["first"], own["first bias"]).relu()
-        return F.linear(F.linear(once, own["second"], own["second bias"]), own["second"], own["first bias"])
+        again = F.linear(F.linear(once, own["second"], own["second bias"]), own["second"], own["first bias"])
+        return F.linear(again, own["turned"].t(), own["turned bias"])
 
     def gradients(mode):
         leaves = {name: value.detach().requires_grad_() for name, value in split(theta).items()}
@@ -172,7 +173,8 @@ def test_gradients_are_written_where_they_belong():
     plain = gradients(lambda leaves: torch.enable_grad())
     for name in names:
         torch.testing.assert_close(found[name], plain[name])
-    for name in ("first", "second bias"):
+    assert found["turned"].data_ptr() != places["turned"].data_ptr()
+    for name in ("first", "second bias", "turned bias"):
         assert found[name].data_ptr() == places[name].data_ptr()
         assert found[name].stride() == places[name].stride()
 

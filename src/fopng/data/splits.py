@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sized
 from functools import cached_property
 from itertools import islice
+from mmap import mmap
 from typing import Any, TypeAlias, final
 from weakref import WeakValueDictionary
 
@@ -99,7 +100,7 @@ class Batches:
 
 
 KEPT_BYTES = 2**28
-"""Images of more bytes are read from the CPU, batch by batch."""
+"""A dataset's file of more bytes is read from the CPU, batch by batch, and so is what is no file."""
 
 _KEPT: WeakValueDictionary[tuple[object, ...], Tensor] = WeakValueDictionary()
 """Images on a GPU, as long as a split uses them."""
@@ -175,8 +176,9 @@ class ArraySplit(Split):
         """(x, y) of these rows, int64 [b], on a device; raw bytes are moved there before they grow to floats."""
         rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
-        on_gpu = device is not None and torch.device(device).type == "cuda" and self._images.nbytes <= KEPT_BYTES
-        x = self._taken_there(taken, torch.device(device or "cpu")) if on_gpu else self._taken_here(taken).to(device)
+        there = torch.device(device or "cpu")
+        keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and _file(self._images) is not None
+        x = self._taken_there(taken, there) if keep else self._taken_here(taken).to(device)
         x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
 
@@ -200,11 +202,17 @@ def _same_array(first: NDArray[Any], second: NDArray[Any]) -> bool:
 
 
 def _identity(array: NDArray[Any]) -> tuple[object, ...]:
-    """What tells arrays that are alive from one another; a file is itself however often it is opened."""
+    """What tells arrays that are alive from one another; a whole file is itself however often it is opened."""
+    return (id(array),) if (file := _file(array)) is None else file
+
+
+def _file(array: NDArray[Any]) -> tuple[object, ...] | None:
+    """The file that an array is, all of it and as it lies there; None for any other. Parts and copies keep a file's name."""
     mapped = array if isinstance(array, np.memmap) else array.base
-    if isinstance(mapped, np.memmap) and mapped.nbytes == array.nbytes:
-        return mapped.filename, mapped.offset, array.shape, array.strides, array.dtype.str
-    return (id(array),)
+    if not (isinstance(mapped, np.memmap) and isinstance(mapped.base, mmap)):
+        return None
+    whole = (array.ctypes.data, array.nbytes) == (mapped.ctypes.data, mapped.nbytes)
+    return (mapped.filename, mapped.offset, array.shape, array.strides, array.dtype.str) if whole else None
 
 
 def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:

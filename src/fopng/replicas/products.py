@@ -33,8 +33,11 @@ class LayersAsProducts(TorchFunctionMode):
         self._places = {} if places is None else places
 
     def place(self, weight: Tensor) -> Tensor | None:
-        """Where the gradient of a weight goes; None for a tensor of its own."""
-        return self._places.pop(weight.data_ptr(), None)
+        """Where the gradient of a weight goes; None for a tensor of its own, which a part or a transposed view of a weight gets."""
+        place = self._places.get(weight.data_ptr())
+        if place is None or (place.shape, place.stride()) != (weight.shape, weight.stride()):
+            return None
+        return self._places.pop(weight.data_ptr())
 
     def __torch_function__(
         self,
