@@ -60,7 +60,12 @@ ACCEPTS = {
     "NCL": ("common", "moments"),
 }
 OWN = {
-    "KroneckerFOPNG": [{"evenness": 0.0}, {"evenness": 0.5, "signals": "expected"}, {"evenness": 1.0, "strength": 3.0}],
+    "KroneckerFOPNG": [
+        {"evenness": 0.0},
+        {"evenness": 0.5, "signals": "expected"},
+        {"evenness": 1.0, "strength": 3.0},
+        {"growth": 1.0, "strength": 10.0},
+    ],
     "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
     "EWC": [{"strength": 3.0}],
     "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],

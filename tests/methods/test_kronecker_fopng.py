@@ -291,16 +291,16 @@ def test_the_sum_over_tasks_has_the_sums_trace():
     torch.testing.assert_close(method.trace(), sum(own.inputs.trace() * own.signals.trace() for own in tasks))
 
 
-def test_the_unit_is_one_tasks_and_what_is_held_back_grows_with_tasks():
-    """The same task twice: the unit stays, the Fisher doubles."""
-    method = make(NAME, single_head()).method
+@pytest.mark.parametrize(("growth", "times"), [(0.0, 1.0), (0.5, 2**0.5), (1.0, 2.0)])
+def test_what_is_held_back_grows_with_tasks_as_asked(growth, times):
+    """The same task twice: with growth 0 it counts as one, with growth 1 as two."""
+    method = make(NAME, single_head(), growth=growth).method
     A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
     moments = Moments({("0.weight", "0.bias"): LayerMoments(A @ A.T, G @ G.T)}, torch.zeros(39, dtype=torch.float64))
     g, found = torch.randn(39, dtype=torch.float64), []
     for _ in range(2):
         method.remember(moments)
         method.forget_derived()
-        found.append((method.weight(), method.old_fisher()(g)))
-    (unit, once), (same, twice) = found
-    torch.testing.assert_close(same, unit)
-    torch.testing.assert_close(twice, 2 * once)
+        found.append(method.weight() * method.old_fisher()(g))
+    once, twice = found
+    torch.testing.assert_close(twice, times * once)

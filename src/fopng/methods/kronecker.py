@@ -69,8 +69,12 @@ class KroneckerMemory(Method):
             self.matrices |= {_key("inputs", names): total.inputs, _key("signals", names): total.signals}
         rest = self.vectors.get("fisher_rest")
         self.vectors["fisher_rest"] = moments.rest if rest is None else rest + moments.rest
-        tasks = self.matrices.get(_key("tasks", ()), moments.rest.new_zeros(()))
-        self.matrices[_key("tasks", ())] = tasks + 1
+        done = self.matrices.get(_key("tasks", ()), moments.rest.new_zeros(()))
+        self.matrices[_key("tasks", ())] = done + 1
+
+    def tasks(self) -> Tensor:
+        """How many tasks are done, at least one."""
+        return self.matrices[_key("tasks", ())]
 
     def _taken(self, names: Names, size: int) -> LayerMoments | None:
         """What is kept of a layer so far; one whose bias was frozen then knows nothing about it."""

@@ -17,21 +17,24 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s F_old / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+    """`v = eta (I + s T^q F / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
 
-    The unit of the strength is f, the mean over tasks and parameters of the diagonal of their Fishers: s means the same whatever
-    the scale of inputs and outputs and the number of parameters.
+    F is the mean over the T old tasks of their Fishers. The unit of the strength is f, the mean of its diagonal: s means the same
+    whatever the scale of inputs and outputs and the number of parameters.
 
     Args:
         evenness: e, how much all outputs of a layer count alike.
+        growth: q, how what is held back grows with the number of tasks: 0 takes their mean, 1 their sum.
     """
 
     evenness: float | Tensor
+    growth: float | Tensor
 
     def check(self) -> None:
         super().check()
         inside = holds(self.evenness, lambda x: (x >= 0) & (x <= 1))
         require(inside, f"Expected evenness in [0, 1], got {self.evenness}.")
+        require(holds(self.growth, lambda x: x >= 0), f"Expected growth of at least 0, got {self.growth}.")
 
     def counted(self, signals: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""
@@ -40,10 +43,9 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         return torch.lerp(signals, even, across(self.evenness, signals))
 
     def weight(self) -> float | Tensor:
-        tasks, used = self.matrices['["tasks"]'], self.used().sum(-1)
-        unit = self.trace() / (tasks * used)
+        unit = self.trace() / self.used().sum(-1)
         # nothing came back from the outputs: there is nothing to hold on to
-        return self.strength / torch.where(unit > 0, unit, 1.0)
+        return self.strength * self.tasks() ** self.growth / torch.where(unit > 0, unit, 1.0)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
@@ -59,8 +61,9 @@ class KroneckerFOPNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the learning rate; the default is for tasks of thousands of steps, ten times as much for hundreds.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD, less for long streams.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
+        growth: q, the strength grows with the number T of old tasks as T^q: 0 takes their answers' mean change, 1 the sum.
         signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
             the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -89,8 +92,9 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float = 0.03,
         *,
-        strength: float = 50.0,
+        strength: float = 200.0,
         evenness: float = 0.5,
+        growth: float = 0.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
@@ -105,6 +109,7 @@ class KroneckerFOPNG(ContinualOptimizer):
             momentum=momentum,
             strength=strength,
             evenness=evenness,
+            growth=growth,
             signals=signals,
             fisher_samples=fisher_samples,
             rank=rank,
