@@ -55,6 +55,19 @@ def test_an_ablation_leaves_the_papers_value_in_the_comparison():
     assert [each.settings for each in found.comparisons] == [PAPER_SETTINGS]
 
 
+def test_a_sweep_that_chose_an_ablated_value_keeps_its_runs():
+    """The chosen settings are those of a step of the ablation, but for the seeds: they are not counted there."""
+    chosen = [on_test(0.9, seed=seed, settings={"damping": 1e-3}) for seed in (10, 11)]
+    tried = [
+        held_out(0.9 if value == 1e-3 else 0.6, seed=100, settings={"damping": value}) for value in (1e-4, 1e-3, 1e-2)
+    ]
+    found = sort_out([*comparison(), *ablation(), *tried, *chosen])
+    [one] = found.ablations
+    assert [[run.config.seed for run in step.results] for step in one.steps] == [[0, 1, 2]] * 4
+    assert [each.settings for each in found.comparisons] == [PAPER_SETTINGS, SELECTED_SETTINGS]
+    assert keys(found.comparisons[1].results) == keys(chosen)
+
+
 def test_all_samples_stand_last():
     values = [1, None, 16, 1024]
     [one] = sort_out(ablation("fisher_samples", values)).ablations

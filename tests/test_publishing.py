@@ -40,6 +40,23 @@ def test_every_part_is_there():
     assert "does not hold" in text
 
 
+def test_a_form_has_one_line_under_all_conditions():
+    """Two forms of FOPNG with the paper's settings, one of them with the settings that a sweep chose."""
+    forms = [
+        on_test(0.7 + 0.1 * (form == "printed"), seed=seed, settings={"projection": form})
+        for form in ("printed", "orthogonal")
+        for seed in range(3)
+    ]
+    tried = [held_out(0.9, seed=100, settings={"projection": "printed", "lr": rate}) for rate in (0.5, 0.6)]
+    chosen = [on_test(0.9, seed=seed, settings={"projection": "printed", "lr": 0.5}) for seed in (10, 11)]
+    lines = [line for line in digest([*forms, *tried, *chosen]).splitlines() if line.startswith("| fopng (")]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| fopng (projection=orthogonal)",
+        "| fopng (projection=printed)",
+    ]
+    assert [line.count("±") for line in lines] == [1, 2]
+
+
 def test_the_same_results_give_the_same_text_in_any_order():
     assert digest(runs()) == digest(runs()[::-1])
 

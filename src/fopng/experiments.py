@@ -123,12 +123,20 @@ def ablation_of(results: Iterable[RunResult], setting: str, fewest: int = 1) -> 
     Args:
         results: runs on test.
         setting: the name of a setting.
-        fewest: how many values there must be.
+        fewest: how many values there must be, of every seed: one that was tried with fewer is another experiment's.
     """
     having = [result for result in results if setting in result.config.settings]
     groups = _grouped(having, lambda result: f"{_method_and_rest(result)} {_without(result.config, setting)}")
-    found = [_ablation(group, setting) for group in groups]
-    return [ablation for ablation in found if len(ablation.steps) >= fewest]
+    varied = [_varied(group, setting, fewest) for group in groups]
+    return [_ablation(group, setting) for group in varied if group]
+
+
+def _varied(results: Sequence[RunResult], setting: str, fewest: int) -> list[RunResult]:
+    """The runs of those seeds that were tried with enough values."""
+    values: dict[int, set[str]] = {}
+    for result in results:
+        values.setdefault(result.config.seed, set()).add(canonical_json(result.config.settings[setting]))
+    return [result for result in results if len(values[result.config.seed]) >= fewest]
 
 
 def _ablation(results: Sequence[RunResult], setting: str) -> Ablation:

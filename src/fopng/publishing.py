@@ -15,6 +15,9 @@ from fopng.scores import Estimate
 
 TITLE = "Fisher-orthogonal projected natural gradient descent: what was found"
 
+Telling = tuple[str, str]
+"""A method, and a setting that tells its lines apart."""
+
 HEADING = """# Results
 
 Made by `make results` from the files under `results/`; a test makes it again and compares. The page with every figure, the runs and
@@ -97,8 +100,10 @@ def _comparisons(experiments: Experiments) -> list[str]:
         lines: dict[str, dict[str, str]] = {}
         names: dict[str, str] = {}
         conditions = [_condition(comparison) for comparison in comparisons]
+        # A method that stands there in two forms under one condition is told apart under all.
+        told = [name for comparison in comparisons for name in _telling(comparison.results)]
         for condition, comparison in zip(conditions, comparisons, strict=True):
-            for label, runs in _by_label(comparison.results).items():
+            for label, runs in _by_label(comparison.results, told).items():
                 lines.setdefault(label, {})[condition] = _cell(runs)
                 names[label] = escaped(label) + (", *keeps samples*" if _keeps_data(runs[0].config.method) else "")
         rows = [[names[label], *(found.get(each, "") for each in conditions)] for label, found in lines.items()]
@@ -118,19 +123,31 @@ def _condition(comparison: Comparison) -> str:
     return f"{comparison.condition}, {config.epochs} epochs, {seeds} seeds"
 
 
-def _by_label(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """The runs of each method; where it was run with several settings, of each of them."""
+def _by_label(results: Sequence[RunResult], told: Sequence[Telling] = ()) -> dict[str, list[RunResult]]:
+    """The runs of each method; where it was run with several settings, of each of them.
+
+    Args:
+        results: the runs of a comparison.
+        told: settings by which a method is told apart whether they differ here or not.
+    """
+    telling = {*_telling(results), *told}
+    order = [*METHODS, *sorted({result.config.method for result in results} - set(METHODS))]
+    found: dict[str, list[RunResult]] = {}
+    for run in sorted(results, key=lambda run: (order.index(run.config.method), canonical_json(run.config.settings))):
+        names = sorted(name for method, name in telling if method == run.config.method)
+        words = ", ".join(f"{name}={_value(run.config.settings.get(name))}" for name in names)
+        found.setdefault(f"{run.config.method} ({words})" if words else run.config.method, []).append(run)
+    return found
+
+
+def _telling(results: Sequence[RunResult]) -> list[Telling]:
+    """In which settings the runs of a method differ."""
     methods: dict[str, list[RunResult]] = {}
     for result in results:
         methods.setdefault(result.config.method, []).append(result)
-    found: dict[str, list[RunResult]] = {}
-    order = [*METHODS, *sorted(set(methods) - set(METHODS))]
-    for method, runs in sorted(methods.items(), key=lambda item: order.index(item[0])):
-        names = differing([run.config.settings for run in runs])
-        for run in sorted(runs, key=lambda run: canonical_json(run.config.settings)):
-            words = ", ".join(f"{name}={_value(run.config.settings.get(name))}" for name in names)
-            found.setdefault(f"{method} ({words})" if words else method, []).append(run)
-    return found
+    return [
+        (method, name) for method, runs in methods.items() for name in differing([run.config.settings for run in runs])
+    ]
 
 
 def _cell(runs: Sequence[RunResult]) -> str:
