@@ -4,8 +4,8 @@
 
 5,000 digits, MLP, batches of 10, 3 epochs a task; mean accuracy over all tasks on the part held out, in the end. Every
 variant has a grid of six points; the best on some seeds, benchmark by benchmark, is then run with fresh ones, and compared
-with the best of `fopng-k` and with one point for all (its defaults, when this was measured), seed by seed, all without evenness
-and with the sum over tasks. The first task is plain SGD's, the same for all.
+with the best of `fopng-k` and with one point for all (its defaults, when this was measured), seed by seed, all without evenness.
+The first task is plain SGD's, the same for all.
 What is done is in `bench/results/kronecker-trials.jsonl`, a line a run, and is not done again: delete the file to start over.
 """
 

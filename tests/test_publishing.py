@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.experiments import sort_out
+from fopng.config import canonical_json
+from fopng.experiments import SELECTED_SETTINGS, sort_out
+from fopng.methods.catalog import METHODS
 from fopng.publishing import digest, method_results, pages
+from fopng.request import defaults_of
 from fopng.scores import Estimate
 from fopng.store import load_results
 from paper_runs import paper_run
@@ -115,8 +118,11 @@ READ = {
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
-    everything = sort_out(load_results([ROOT / "results"])).comparisons
-    results = [run for each in everything if each.condition.endswith("the paper's settings") for run in each.results]
+    results = [
+        ("tuned" if each.settings == SELECTED_SETTINGS else run.config.protocol, run)
+        for each in sort_out(load_results([ROOT / "results"])).comparisons
+        for run in each.results
+    ]
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("## What it costs")[0]
     heading, _, *rows = [
         [cell.strip(" *") for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
@@ -132,8 +138,8 @@ def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
         for (where, protocol), cell in zip(columns, cells, strict=True):
             runs = [
                 result.final_accuracy
-                for result in results
-                if (result.config.benchmark, result.config.protocol, result.config.method) == (where, protocol, method)
+                for column, result in results
+                if (result.config.benchmark, column, result.config.method) == (where, protocol, method)
                 and result.config.settings.get("projection") == form
             ]
             if not runs:
@@ -142,6 +148,14 @@ def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
             found = Estimate.of(runs)
             assert len(runs) == 5
             assert cell == f"{100 * found.mean:.1f} ± {100 * found.half_width(0.95):.1f}", (name, where, protocol)
+
+
+def test_the_runs_of_fopng_k_that_are_shown_have_its_defaults():
+    everything = sort_out(load_results([ROOT / "results"])).comparisons
+    shown = [run.config.settings for each in everything for run in each.results if run.config.method == "fopng-k"]
+    assert len(shown) == 15
+    defaults = canonical_json(defaults_of(METHODS["fopng-k"]))
+    assert {canonical_json(settings) for settings in shown} == {defaults}
 
 
 def test_the_table_of_evenness_is_that_of_its_sweep():
@@ -156,6 +170,7 @@ def test_the_table_of_evenness_is_that_of_its_sweep():
     found = {point: {} for point in table}
     for run in runs:
         if run.config.method == "fopng-k":
+            assert run.config.settings["growth"] == 1
             lr, strength, evenness = (run.config.settings.get(name) for name in ("lr", "strength", "evenness"))
             last = run.validation_accuracy[-1]
             found[lr, strength][evenness] = f"{100 * sum(last) / len(last):.1f}"

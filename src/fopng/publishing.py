@@ -110,7 +110,7 @@ def _comparisons(experiments: Experiments) -> list[str]:
         blocks += [f"### {escaped(benchmark)}", table(["method", *map(escaped, conditions)], rows)]
     blocks.append(
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
-        "(Student's t) and the forgetting in brackets. Methods that the paper does not have are not tuned here: "
+        "(Student's t) and the forgetting in brackets. Under the paper's settings methods that it does not have are not tuned: "
         "they have its values of a kindred method (`paper.toml`), and their own defaults for the rest. "
         "Those of `fopng-k` were chosen on held-out data of the MNIST benchmarks ([more](kronecker.md))."
     )
@@ -135,7 +135,8 @@ def _by_label(results: Sequence[RunResult], told: Sequence[Telling] = ()) -> dic
     found: dict[str, list[RunResult]] = {}
     for run in sorted(results, key=lambda run: (order.index(run.config.method), canonical_json(run.config.settings))):
         names = sorted(name for method, name in telling if method == run.config.method)
-        words = ", ".join(f"{name}={_value(run.config.settings.get(name))}" for name in names)
+        settings = run.config.settings
+        words = ", ".join(f"{name}={_value(settings[name])}" for name in names if name in settings)
         found.setdefault(f"{run.config.method} ({words})" if words else run.config.method, []).append(run)
     return found
 

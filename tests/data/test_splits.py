@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import fopng.data.splits
 from fopng.data.pixels import PixelMap, Scaling
-from fopng.data.splits import ArraySplit, DatasetSplit
+from fopng.data.splits import _KEPT, ArraySplit, DatasetSplit
 
 IMAGES = np.arange(50 * 2 * 3 * 3, dtype=np.uint32).astype(np.uint8).reshape(50, 2, 3, 3)
 LABELS = np.arange(50) % 7
@@ -210,13 +212,44 @@ def test_a_file_that_is_opened_twice_is_one(tmp_path):
         assert [part.flatten()[0].item() for part in kept] == [0, 12]
 
 
+def test_a_file_that_is_written_anew_is_another(tmp_path):
+    path, made = tmp_path / "images.npy", []
+    for value in (1, 2):
+        np.save(tmp_path / "next.npy", np.full((6, 1, 2, 2), value, dtype=np.uint8))
+        (tmp_path / "next.npy").replace(path)
+        made.append(ArraySplit(np.load(path, mmap_mode="r"), np.arange(6)))
+    assert not made[0].same_samples(made[1])
+    kept = [split._taken_there(np.arange(6), torch.device("cpu")) for split in made]
+    assert [images.flatten()[0].item() for images in kept] == [1, 2]
+
+
+def test_what_is_kept_on_a_device_goes_with_the_last_split_and_into_no_copy(tmp_path):
+    np.save(tmp_path / "images.npy", IMAGES)
+    split = ArraySplit(np.load(tmp_path / "images.npy", mmap_mode="r"), LABELS)
+    before = len(_KEPT)
+    split._taken_there(np.arange(3), torch.device("cpu"))
+    assert len(_KEPT) == before + 1
+    assert pickle.loads(pickle.dumps(split))._kept is None
+    del split
+    assert len(_KEPT) == before
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_device_has_the_same_bits():
+@pytest.mark.parametrize("rows", [None, np.arange(40)[::-1].copy()])
+@pytest.mark.parametrize("pixels", [None, PixelMap(np.array([-1, *range(8)]))])
+@pytest.mark.parametrize("filed", [False, True])
+def test_a_device_has_the_same_bits(tmp_path, rows, pixels, filed):
+    """Whether its images are kept there, as those of a file are, or sent there."""
+    images = IMAGES
+    if filed:
+        np.save(tmp_path / "images.npy", IMAGES)
+        images = np.load(tmp_path / "images.npy", mmap_mode="r")
     scaling = Scaling(255, (0.4, 0.5), (0.2, 0.3))
-    split = ArraySplit(IMAGES, LABELS, scaling=scaling)
+    split = ArraySplit(images, LABELS if rows is None else LABELS[rows], rows=rows, pixels=pixels, scaling=scaling)
     here, there = split.tensors(), split.tensors("cuda")
     assert all(torch.equal(a, b.cpu()) for a, b in zip(here, there, strict=True))
+    assert (split._kept is not None) == filed
 
 
 @pytest.mark.parametrize("rows", [None, np.arange(40)[::-1].copy()])

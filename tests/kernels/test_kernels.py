@@ -147,32 +147,37 @@ def test_products_are_rounded_where_autocast_says_so():
 
 
 def test_gradients_are_written_where_they_belong():
-    """Into a vector of all, each once; one that is used twice has the sum of both, one that is used transposed its own memory."""
+    """Into a vector of all, each once; one that is used twice has the sum of both, one that is used transposed its own memory,
+    one that is detached none."""
     x, back = drawn(2, 5, 3), drawn(2, 5, 3)
-    theta = drawn(2, 3 * (9 + 3))
-    names = ("first", "first bias", "second", "second bias", "turned", "turned bias")
+    theta = drawn(2, 4 * (9 + 3))
+    names = ("first", "first bias", "second", "second bias", "turned", "turned bias", "fixed", "fixed bias")
 
     def split(flat):
-        pieces = flat.split([9, 3] * 3, -1)
+        pieces = flat.split([9, 3] * 4, -1)
         return {n: p.view(2, 3, 3) if p.shape[-1] == 9 else p for n, p in zip(names, pieces, strict=True)}
 
     def ask(own, inputs):
         once = F.linear(inputs, own["first"], own["first bias"]).relu()
         again = F.linear(F.linear(once, own["second"], own["second bias"]), own["second"], own["first bias"])
-        return F.linear(again, own["turned"].t(), own["turned bias"])
+        turned = F.linear(again, own["turned"].t(), own["turned bias"])
+        return F.linear(turned, own["fixed"].detach(), own["fixed bias"].detach())
 
     def gradients(mode):
         leaves = {name: value.detach().requires_grad_() for name, value in split(theta).items()}
         with mode(leaves):
             out = torch.func.vmap(ask)(leaves, x)
-        return dict(zip(names, torch.autograd.grad(out, list(leaves.values()), back), strict=True))
+        return dict(zip(names, torch.autograd.grad(out, list(leaves.values()), back, allow_unused=True), strict=True))
 
     raw = torch.full_like(theta, torch.nan)
     places = split(raw)
     found = gradients(lambda leaves: LayersAsProducts({leaves[n].data_ptr(): place for n, place in places.items()}))
     plain = gradients(lambda leaves: torch.enable_grad())
-    for name in names:
+    for name in names[:6]:
         torch.testing.assert_close(found[name], plain[name])
+    for name in names[6:]:
+        assert found[name] is plain[name] is None
+        assert places[name].isnan().all()
     assert found["turned"].data_ptr() != places["turned"].data_ptr()
     for name in ("first", "second bias", "turned bias"):
         assert found[name].data_ptr() == places[name].data_ptr()

@@ -64,7 +64,7 @@ OWN = {
         {"evenness": 0.0},
         {"evenness": 0.5, "signals": "expected"},
         {"evenness": 1.0, "strength": 3.0},
-        {"growth": 1.0, "strength": 10.0},
+        {"growth": 0.0, "strength": 10.0},
     ],
     "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
     "EWC": [{"strength": 3.0}],

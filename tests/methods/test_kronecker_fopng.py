@@ -291,16 +291,17 @@ def test_the_sum_over_tasks_has_the_sums_trace():
     torch.testing.assert_close(method.trace(), sum(own.inputs.trace() * own.signals.trace() for own in tasks))
 
 
-@pytest.mark.parametrize(("growth", "times"), [(0.0, 1.0), (0.5, 2**0.5), (1.0, 2.0)])
-def test_what_is_held_back_grows_with_tasks_as_asked(growth, times):
-    """The same task twice: with growth 0 it counts as one, with growth 1 as two."""
-    method = make(NAME, single_head(), growth=growth).method
-    A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
-    moments = Moments({("0.weight", "0.bias"): LayerMoments(A @ A.T, G @ G.T)}, torch.zeros(39, dtype=torch.float64))
-    g, found = torch.randn(39, dtype=torch.float64), []
-    for _ in range(2):
-        method.remember(moments)
+@pytest.mark.parametrize("growth", [0.0, 0.5, 1.0])
+def test_what_is_held_back_grows_with_tasks_as_asked(growth):
+    """In the mean over parameters that are used, strength times `T^growth`: with growth 0 two tasks count as one, with 1 as two."""
+    method = make(NAME, single_head(), growth=growth, strength=7.0).method
+    for tasks in (1, 2, 3):
+        A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
+        rest = torch.zeros(39, dtype=torch.float64)
+        rest[30:] = torch.rand(9)
+        method.remember(Moments({("0.weight", "0.bias"): LayerMoments(A @ A.T, G @ G.T)}, rest))
         method.forget_derived()
-        found.append(method.weight() * method.old_fisher()(g))
-    once, twice = found
-    torch.testing.assert_close(twice, times * once)
+        held_back = method.weight() * torch.stack(
+            [method.old_fisher()(e)[k] for k, e in enumerate(torch.eye(39).double())]
+        )
+        torch.testing.assert_close(held_back.sum() / method.used().sum(), torch.tensor(7.0 * tasks**growth).double())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sized
 from functools import cached_property
@@ -131,6 +132,7 @@ class ArraySplit(Split):
         if len(targets) != samples:
             raise ValueError(f"Expected a target for each of {samples} samples, got {len(targets)}.")
         self._images = images
+        self._file = _file(images)
         self._targets = torch.from_numpy(np.array(targets, dtype=np.int64))
         self._rows = rows
         self._pixels = pixels
@@ -154,12 +156,17 @@ class ArraySplit(Split):
         """Whether another split takes the same rows of the same array and does the same to them."""
         return self is other or (
             isinstance(other, ArraySplit)
-            and _same_array(self._images, other._images)
+            and self._identity == other._identity
             and np.array_equal(_or_none(self._rows), _or_none(other._rows))
             and torch.equal(self._targets, other._targets)
             and self._pixels == other._pixels
             and self._scaling == other._scaling
         )
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        """What tells its images from others that are alive; a whole file is itself however often it is opened."""
+        return (id(self._images),) if self._file is None else self._file
 
     def first(self, count: int) -> ArraySplit:
         """The same with its first samples alone, or all of them where there are fewer."""
@@ -177,7 +184,7 @@ class ArraySplit(Split):
         rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
         there = torch.device(device or "cpu")
-        keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and _file(self._images) is not None
+        keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and self._file is not None
         x = self._taken_there(taken, there) if keep else self._taken_here(taken).to(device)
         x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
@@ -188,31 +195,36 @@ class ArraySplit(Split):
 
     def _taken_there(self, rows: NDArray[np.int64], device: torch.device) -> Tensor:
         """The same with all images on the device, once for all splits of them that are in use."""
+        if device.type == "cuda":
+            device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         if self._kept is None or self._kept.device != device:
-            where = (*_identity(self._images), str(device))
+            where = (*self._identity, str(device))
             kept = _KEPT.get(where)
             self._kept = _KEPT[where] = torch.from_numpy(np.array(self._images)).to(device) if kept is None else kept
+        if device.type == "cuda":
+            # made on one stream, read on another: its memory is not given away before that is done
+            self._kept.record_stream(torch.cuda.current_stream(device))
         raw = self._kept.index_select(0, torch.from_numpy(rows).to(device))
         return raw if self._pixels is None else self._pixels.on_device(raw)
 
-
-def _same_array(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    """Whether two arrays are one: the same memory, or the same part of the same file."""
-    return first is second or _identity(first) == _identity(second)
-
-
-def _identity(array: NDArray[Any]) -> tuple[object, ...]:
-    """What tells arrays that are alive from one another; a whole file is itself however often it is opened."""
-    return (id(array),) if (file := _file(array)) is None else file
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the images on a device: a copy finds them there, or puts them there."""
+        return {**self.__dict__, "_kept": None}
 
 
 def _file(array: NDArray[Any]) -> tuple[object, ...] | None:
-    """The file that an array is, all of it and as it lies there; None for any other. Parts and copies keep a file's name."""
+    """The file that an array is, all of it and as it lies there now; None for any other. Parts and copies keep a file's name."""
     mapped = array if isinstance(array, np.memmap) else array.base
     if not (isinstance(mapped, np.memmap) and isinstance(mapped.base, mmap)):
         return None
-    whole = (array.ctypes.data, array.nbytes) == (mapped.ctypes.data, mapped.nbytes)
-    return (mapped.filename, mapped.offset, array.shape, array.strides, array.dtype.str) if whole else None
+    if (array.ctypes.data, array.nbytes) != (mapped.ctypes.data, mapped.nbytes):
+        return None
+    try:
+        found = os.stat(mapped.filename)
+    except (OSError, TypeError):
+        return None
+    written = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return (mapped.filename, *written, mapped.offset, array.shape, array.strides, array.dtype.str)
 
 
 def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:

@@ -17,10 +17,10 @@ from fopng.types import Predict
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s T^q F / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+    """`v = eta (I + s T^(q-1) F_old / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
 
-    F is the mean over the T old tasks of their Fishers. The unit of the strength is f, the mean of its diagonal: s means the same
-    whatever the scale of inputs and outputs and the number of parameters.
+    The unit of the strength is f, the mean over the T old tasks and the parameters of the diagonal of their Fishers: s means the
+    same whatever the scale of inputs and outputs and the number of parameters.
 
     Args:
         evenness: e, how much all outputs of a layer count alike.
@@ -63,7 +63,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         lr: eta, the learning rate; the default is for tasks of thousands of steps, ten times as much for hundreds.
         strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
-        growth: q, the strength grows with the number T of old tasks as T^q: 0 takes their answers' mean change, 1 the sum.
+        growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
+            the mean.
         signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
             the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -92,9 +93,9 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float = 0.03,
         *,
-        strength: float = 200.0,
+        strength: float = 50.0,
         evenness: float = 0.5,
-        growth: float = 0.0,
+        growth: float = 1.0,
         signals: Signals = "normal",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,

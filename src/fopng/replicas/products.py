@@ -121,11 +121,17 @@ class _LinearProducts(torch.autograd.Function):
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
     @staticmethod
-    def backward(ctx: Any, back: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+    def backward(ctx: Any, back: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
-        for_x = back @ weight if ctx.needs_input_grad[0] else None
-        for_weight, for_bias = (_fitting(place, back, x) for place in ctx.places)
-        return for_x, torch.bmm(back.mT, x, out=for_weight), torch.sum(back, 1, out=for_bias), None
+        wanted_x, wanted_weight, wanted_bias, _ = ctx.needs_input_grad
+        # a weight that was detached has its place still, and must leave it alone
+        place, bias_place = (_fitting(place, back, x) for place in ctx.places)
+        return (
+            back @ weight if wanted_x else None,
+            torch.bmm(back.mT, x, out=place) if wanted_weight else None,
+            torch.sum(back, 1, out=bias_place) if wanted_bias else None,
+            None,
+        )
 
 
 def _fitting(place: Tensor | None, *operands: Tensor) -> Tensor | None:

@@ -132,12 +132,12 @@ class Line:
 
 
 def label_of(method: str, settings: Mapping[str, Value], others: Sequence[Mapping[str, Value]]) -> str:
-    """A method's name with those of its settings in which it differs from others.
+    """A method's name with those of its settings in which it differs from others; one that it does not have says nothing.
 
     >>> label_of("sgd", {"lr": 0.1}, [{"lr": 0.1}, {"lr": 1.0}])
     'sgd (lr=0.1)'
     """
-    words = ", ".join(f"{name}={shown(settings.get(name))}" for name in differing(others))
+    words = ", ".join(f"{name}={shown(settings[name])}" for name in differing(others) if name in settings)
     return f"{method} ({words})" if words else method
 
 
