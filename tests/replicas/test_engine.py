@@ -30,6 +30,17 @@ def test_separate_heads(method, tmp_path):
 
 
 @every_method
+def test_gradients_written_where_they_belong(method, tmp_path, monkeypatch):
+    """As on a GPU: the layers write them into one vector. Heads that take no part leave theirs alone, sums of gradients too."""
+    asked = []
+    monkeypatch.setattr("fopng.replicas.stacking.usable", lambda x: not asked.append(x))
+    own = {} if method == "adam" else {"momentum": 0.5}
+    made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=[own] * 2)
+    assert_same_runs(made, tmp_path)
+    assert asked
+
+
+@every_method
 def test_the_method_learns_the_first_task_itself(method, tmp_path):
     assert_same_runs(plans(method, range(2), first_task_lr=None), tmp_path)
 
