@@ -83,7 +83,7 @@ def test_a_line_is_a_method_and_its_settings_over_seeds():
     labels = {line.label: line.seeds for line in panel.lines}
     assert labels == {
         "fopng (damping=0.0005, lr=1e-05)": (0, 1, 2),
-        "fopng (damping=None, lr=0.1)": (0, 1, 2),
+        "fopng (lr=0.1)": (0, 1, 2),
         "sgd": (0, 1),
     }
 
