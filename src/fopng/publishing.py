@@ -8,6 +8,7 @@ from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
 from fopng.methods.catalog import METHODS
 from fopng.report import report_html
+from fopng.report.lines import labelled
 from fopng.report.markdown import escaped, margined, table
 from fopng.report.words import percent, shown
 from fopng.result import RunResult
@@ -135,9 +136,7 @@ def _by_label(results: Sequence[RunResult], told: Sequence[Telling] = ()) -> dic
     found: dict[str, list[RunResult]] = {}
     for run in sorted(results, key=lambda run: (order.index(run.config.method), canonical_json(run.config.settings))):
         names = sorted(name for method, name in telling if method == run.config.method)
-        settings = run.config.settings
-        words = ", ".join(f"{name}={_value(settings[name])}" for name in names if name in settings)
-        found.setdefault(f"{run.config.method} ({words})" if words else run.config.method, []).append(run)
+        found.setdefault(labelled(run.config.method, run.config.settings, names), []).append(run)
     return found
 
 

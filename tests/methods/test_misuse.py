@@ -43,7 +43,7 @@ SETTINGS = {
         "noise",
         "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
     ),
-    "growth": ("KroneckerFOPNG", -1.0, "growth of at least 0, got -1.0"),
+    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\], got inf"),
     "evenness": ("KroneckerFOPNG", 1.5, r"evenness in \[0, 1\], got 1.5"),
     "rank": ("KroneckerFOPNG", 0, "rank of at least 1, or None for all, got 0"),
     "fisher_samples, Kronecker": ("KroneckerFOPNG", 0, "fisher_samples of at least 1, or None for all, got 0"),

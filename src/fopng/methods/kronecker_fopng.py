@@ -32,9 +32,10 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def check(self) -> None:
         super().check()
-        inside = holds(self.evenness, lambda x: (x >= 0) & (x <= 1))
-        require(inside, f"Expected evenness in [0, 1], got {self.evenness}.")
-        require(holds(self.growth, lambda x: x >= 0), f"Expected growth of at least 0, got {self.growth}.")
+        for name in ("evenness", "growth"):
+            value = getattr(self, name)
+            inside = holds(value, lambda x: (x >= 0) & (x <= 1))
+            require(inside, f"Expected {name} in [0, 1], got {value}.")
 
     def counted(self, signals: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""

@@ -132,12 +132,17 @@ class Line:
 
 
 def label_of(method: str, settings: Mapping[str, Value], others: Sequence[Mapping[str, Value]]) -> str:
-    """A method's name with those of its settings in which it differs from others; one that it does not have says nothing.
+    """A method's name with those of its settings in which it differs from others.
 
     >>> label_of("sgd", {"lr": 0.1}, [{"lr": 0.1}, {"lr": 1.0}])
     'sgd (lr=0.1)'
     """
-    words = ", ".join(f"{name}={shown(settings[name])}" for name in differing(others) if name in settings)
+    return labelled(method, settings, differing(others))
+
+
+def labelled(method: str, settings: Mapping[str, Value], names: Iterable[str]) -> str:
+    """A method's name with these of its settings; one that it does not have says nothing."""
+    words = ", ".join(f"{name}={shown(settings[name])}" for name in names if name in settings)
     return f"{method} ({words})" if words else method
 
 
