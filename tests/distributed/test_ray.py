@@ -105,8 +105,9 @@ def workers_at_work(folder):
 
 
 def node_of(worker, nodes):
-    """The node that a worker belongs to."""
-    return next(node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
+    """The node that a worker belongs to; None for one that has ended meanwhile."""
+    found = (node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
+    return next(found, None)
 
 
 def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path):
@@ -119,8 +120,8 @@ def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path
             if not accidents:
                 os.kill(worker, signal.SIGKILL)
                 accidents.append("worker")
-            elif accidents == ["worker"] and told:
-                cluster.remove_node(node_of(worker, nodes), allow_graceful=False)
+            elif accidents == ["worker"] and told and (node := node_of(worker, nodes)) is not None:
+                cluster.remove_node(node, allow_graceful=False)
                 accidents.append("node")
 
     configs = wanted()
