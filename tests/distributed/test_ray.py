@@ -99,15 +99,33 @@ def driver(cluster, tmp_path):
 
 
 def workers_at_work(folder):
-    """The processes that do waves at the moment."""
+    """The processes that do waves at the moment: each has a folder, which goes before it reports."""
     found = [int(path.name.partition("-")[0]) for path in folder.glob("fopng-waves-*/*")]
     return [process for process in found if is_running(process)]
 
 
+def hold_at_work(folder):
+    """Stop a worker in the middle of a wave, so that it cannot end before what happens next; None if there is none."""
+    for worker in workers_at_work(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGSTOP)
+            wait_for_state(worker, "TZ")
+            if worker in workers_at_work(folder):
+                return worker
+            os.kill(worker, signal.SIGCONT)
+    return None
+
+
+def wait_for_state(process, states):
+    end = time.monotonic() + PATIENCE
+    while state_of(process) not in states:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def node_of(worker, nodes):
-    """The node that a worker belongs to; None for one that has ended meanwhile."""
-    found = (node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
-    return next(found, None)
+    """The node that a worker belongs to."""
+    return next(node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
 
 
 def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path):
@@ -116,13 +134,12 @@ def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path
 
     def happens(tally):
         """First a worker is killed; when its loss was noticed, a node on which another is at work."""
-        for worker in workers_at_work(folder)[:1] if tally.running else ():
-            if not accidents:
-                os.kill(worker, signal.SIGKILL)
-                accidents.append("worker")
-            elif accidents == ["worker"] and told and (node := node_of(worker, nodes)) is not None:
-                cluster.remove_node(node, allow_graceful=False)
-                accidents.append("node")
+        if len(told) < len(accidents) or len(accidents) == 2 or (worker := hold_at_work(folder)) is None:
+            return
+        if accidents:
+            cluster.remove_node(node_of(worker, nodes), allow_graceful=False)
+        os.kill(worker, signal.SIGKILL)
+        accidents.append("node" if accidents else "worker")
 
     configs = wanted()
     results = driver(configs, happens, told.append)
@@ -280,6 +297,12 @@ def assert_gone(processes):
 
 def is_running(process):
     with contextlib.suppress(OSError):
-        ended = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return not ended and "Agent" not in Path(f"/proc/{process}/cmdline").read_text()
+        return state_of(process) != "Z" and "Agent" not in Path(f"/proc/{process}/cmdline").read_text()
     return False
+
+
+def state_of(process):
+    """The letter that the system writes for it; a zombie's for one that is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
