@@ -181,11 +181,11 @@ def _ablations(ablations: Sequence[Ablation]) -> list[str]:
         settings.setdefault(ablation.setting, []).append(ablation)
     blocks = ["## Ablations"] if settings else []
     for setting, members in settings.items():
-        values = {_value(step.value): step.value for ablation in members for step in ablation.steps}
-        found = [{_value(step.value): step for step in ablation.steps} for ablation in members]
+        values = {shown(step.value): step.value for ablation in members for step in ablation.steps}
+        found = [{shown(step.value): step for step in ablation.steps} for ablation in members]
         ordered = sorted(values, key=lambda word: rank(values[word]))
         rows = [[word, *(_step(steps.get(word)) for steps in found)] for word in ordered]
-        heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {_value(a.paper_value)}" for a in members]
+        heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {shown(a.paper_value)}" for a in members]
         blocks += [f"### {setting}", table([escaped(setting), *map(escaped, heads)], rows)]
     return blocks
 
@@ -195,8 +195,4 @@ def _step(step: Step | None) -> str:
 
 
 def _settings(settings: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={'all' if value is None else shown(value)}" for name, value in settings.items())
-
-
-def _value(value: Value) -> str:
-    return "all" if value is None else shown(value)
+    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, beside, holds, require
+from fopng.methods.base import Method, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import AT_LEAST_0, require
 from fopng.types import Predict
 
 
@@ -29,7 +30,7 @@ class AdamMethod(Method):
         super().check()
         inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
-        require(holds(self.epsilon, lambda x: x >= 0), f"Expected epsilon of at least 0, got {self.epsilon}.")
+        AT_LEAST_0.check(self, "epsilon")
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         m = self._mean("first_moment", self.betas[0], g)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, is_count, require
+from fopng.methods.base import TaskData
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import COUNT
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
@@ -32,8 +33,7 @@ class AGEMMethod(ReplayMethod):
 
     def check(self) -> None:
         super().check()
-        for name, value in (("samples_per_task", self.samples_per_task), ("replay_samples", self.replay_samples)):
-            require(is_count(value), f"Expected {name} of at least 1, got {value}.")
+        COUNT.check(self, "samples_per_task", "replay_samples")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(self.samples_per_task * tasks, max(self.replay_samples, tasks), 2)

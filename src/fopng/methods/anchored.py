@@ -6,7 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fopng.methods.base import Method, beside, holds, require
+from fopng.methods.base import Method, beside
+from fopng.methods.ranges import AT_LEAST_0
 
 
 @dataclass(kw_only=True)
@@ -27,7 +28,7 @@ class AnchoredMethod(Method):
 
     def check(self) -> None:
         super().check()
-        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
+        AT_LEAST_0.check(self, "strength")
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         if self.weights not in self.vectors:

@@ -1,14 +1,14 @@
 """What every method is: a gradient in, a step out, and what is kept between tasks. Mathematics on `[..., p]`, no model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fopng.likelihood import Labels
+from fopng.methods.ranges import NOT_THE_WHOLE
 from fopng.methods.task import TaskData as TaskData
 from fopng.metric import Identity, Metric
 from fopng.parameters import ParamLayout
@@ -16,34 +16,6 @@ from fopng.peers import ALONE, Peers
 from fopng.projection import Projector, Remover
 from fopng.samples import Rehearser, SampleMemory
 from fopng.stored import StoredGradients
-
-
-def require(holds: bool, message: str) -> None:
-    """Raise `ValueError(message)` unless something holds."""
-    if not holds:
-        raise ValueError(message)
-
-
-def choose(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise unless a setting is one of its choices."""
-    require(value in choices, f"Expected {name} to be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
-def check_estimate(labels: Labels, fisher_samples: int | None) -> None:
-    """Raise for settings under which no Fisher can be estimated."""
-    choose("labels", labels, get_args(Labels))
-    enough = fisher_samples is None or is_count(fisher_samples)
-    require(enough, f"Expected fisher_samples of at least 1, or None for all, got {fisher_samples}.")
-
-
-def is_count(value: object) -> bool:
-    """Whether a setting is a whole number from 1 on."""
-    return isinstance(value, int) and value >= 1
-
-
-def holds(value: float | Tensor, test: Callable[[Any], Any]) -> bool:
-    """Whether a setting, or that of every replica, passes a test."""
-    return bool(torch.as_tensor(test(value)).all())
 
 
 def beside(setting: float | Tensor) -> float | Tensor:
@@ -118,9 +90,7 @@ class Method(ABC):
 
     def check(self) -> None:
         """Raise for a setting outside its range."""
-        require(
-            holds(self.momentum, lambda x: (x >= 0) & (x < 1)), f"Expected momentum in [0, 1), got {self.momentum}."
-        )
+        NOT_THE_WHOLE.check(self, "momentum")
 
     @property
     def variant(self) -> str:

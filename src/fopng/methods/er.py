@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, holds, is_count, require
+from fopng.methods.base import TaskData, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import AT_LEAST_0, COUNT
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
@@ -32,9 +33,8 @@ class ERMethod(ReplayMethod):
 
     def check(self) -> None:
         super().check()
-        for name, value in (("capacity", self.capacity), ("replay_samples", self.replay_samples)):
-            require(is_count(value), f"Expected {name} of at least 1, got {value}.")
-        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
+        COUNT.check(self, "capacity", "replay_samples")
+        AT_LEAST_0.check(self, "strength")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(self.capacity + min(samples, self.capacity), max(self.replay_samples, tasks), 2)

@@ -2,15 +2,16 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, final, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
 from fopng.methods.anchored import AnchoredMethod
-from fopng.methods.base import TaskData, check_estimate
+from fopng.methods.base import TaskData
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import COUNT_OR_ALL, choose
 from fopng.types import Predict
 
 
@@ -30,7 +31,8 @@ class ElasticMethod(AnchoredMethod):
 
     def check(self) -> None:
         super().check()
-        check_estimate(self.labels, self.fisher_samples)
+        choose("labels", self.labels, get_args(Labels))
+        COUNT_OR_ALL.check(self, "fisher_samples")
 
     def end_task(self, task: TaskData) -> None:
         fisher = task.fisher(self.labels, self.fisher_samples)

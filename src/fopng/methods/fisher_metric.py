@@ -6,8 +6,9 @@ from typing import ClassVar, get_args
 from torch import Tensor
 
 from fopng.likelihood import Labels
-from fopng.methods.base import Method, TaskData, check_estimate, choose, holds, is_count, require
+from fopng.methods.base import Method, TaskData
 from fopng.methods.fishers import Estimate, FisherKind, FisherName, fisher_kind
+from fopng.methods.ranges import ABOVE_0, COUNT, COUNT_OR_ALL, choose
 from fopng.metric import Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import trust_region_step
@@ -40,9 +41,10 @@ class FisherMetric(Method):
     def check(self) -> None:
         super().check()
         choose("metric", self.metric, get_args(FisherName))
-        require(is_count(self.fisher_rank), f"Expected fisher_rank of at least 1, got {self.fisher_rank}.")
-        require(holds(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
-        check_estimate(self.labels, self.fisher_samples)
+        COUNT.check(self, "fisher_rank")
+        ABOVE_0.check(self, "damping")
+        choose("labels", self.labels, get_args(Labels))
+        COUNT_OR_ALL.check(self, "fisher_samples")
 
     def refresh(self, task: TaskData) -> None:
         self.keep_fisher("new", self.estimate(task))

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import TaskData, holds, require
+from fopng.methods.base import TaskData
 from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ProjectedMethod, default_gram_damping
+from fopng.methods.ranges import SHARE
 from fopng.projection import Form
 from fopng.types import Predict
 
@@ -31,8 +32,7 @@ class FOPNGMethod(FisherMetric, ProjectedMethod):
 
     def check(self) -> None:
         super().check()
-        inside = holds(self.fisher_weight, lambda x: (x >= 0) & (x <= 1))
-        require(inside, f"Expected fisher_weight in [0, 1], got {self.fisher_weight}.")
+        SHARE.check(self, "fisher_weight")
 
     def basis(self) -> Basis:
         F_old = self.kept_fisher("old")

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from fopng.cone import cone_weights
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, holds, is_count, require
+from fopng.methods.base import TaskData, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_ALL
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, ReplayMethod
 from fopng.samples import Rehearser
@@ -37,14 +38,9 @@ class GEMMethod(ReplayMethod):
 
     def check(self) -> None:
         super().check()
-        require(
-            is_count(self.samples_per_task), f"Expected samples_per_task of at least 1, got {self.samples_per_task}."
-        )
-        count = self.replay_samples
-        require(
-            count is None or is_count(count), f"Expected replay_samples of at least 1, or None for all, got {count}."
-        )
-        require(holds(self.margin, lambda x: x >= 0), f"Expected margin of at least 0, got {self.margin}.")
+        COUNT.check(self, "samples_per_task")
+        COUNT_OR_ALL.check(self, "replay_samples")
+        AT_LEAST_0.check(self, "margin")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, TaskData, holds, is_count, require
+from fopng.methods.base import Method, TaskData
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import COUNT_OR_ALL, SHARE, SOME_SHARE
 from fopng.moments import moment_numbers
 from fopng.pulling import Names
 from fopng.subspace import LayerwiseProjector, Subspace
@@ -41,12 +42,9 @@ class InputMemory(Method):
 
     def check(self) -> None:
         super().check()
-        inside = holds(self.threshold, lambda x: (x > 0) & (x <= 1))
-        require(inside, f"Expected threshold in (0, 1], got {self.threshold}.")
-        inside = holds(self.threshold_growth, lambda x: (x >= 0) & (x <= 1))
-        require(inside, f"Expected threshold_growth in [0, 1], got {self.threshold_growth}.")
-        enough = self.input_samples is None or is_count(self.input_samples)
-        require(enough, f"Expected input_samples of at least 1, or None for all, got {self.input_samples}.")
+        SOME_SHARE.check(self, "threshold")
+        SHARE.check(self, "threshold_growth")
+        COUNT_OR_ALL.check(self, "input_samples")
 
     @abstractmethod
     def weigh(self, values: Tensor, old: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
-from fopng.methods.base import Method, TaskData, choose, holds, is_count, require
+from fopng.methods.base import Method, TaskData
+from fopng.methods.ranges import AT_LEAST_0, COUNT_OR_ALL, choose
 from fopng.moments import LayerMoments, Moments, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
@@ -43,11 +44,9 @@ class KroneckerMemory(Method):
 
     def check(self) -> None:
         super().check()
-        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
+        AT_LEAST_0.check(self, "strength")
         choose("signals", self.signals, get_args(Signals))
-        for name in ("fisher_samples", "rank"):
-            value = getattr(self, name)
-            require(value is None or is_count(value), f"Expected {name} of at least 1, or None for all, got {value}.")
+        COUNT_OR_ALL.check(self, "fisher_samples", "rank")
 
     @property
     def variant(self) -> str:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from fopng.kronecker import across
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import holds, require
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import SHARE
 from fopng.types import Predict
 
 
@@ -32,10 +32,7 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def check(self) -> None:
         super().check()
-        for name in ("evenness", "growth"):
-            value = getattr(self, name)
-            inside = holds(value, lambda x: (x >= 0) & (x <= 1))
-            require(inside, f"Expected {name} in [0, 1], got {value}.")
+        SHARE.check(self, "evenness", "growth")
 
     def counted(self, signals: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""

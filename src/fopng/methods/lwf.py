@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import TaskData, beside, holds, is_count, require
+from fopng.methods.base import TaskData, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import ABOVE_0, AT_LEAST_0, COUNT, COUNT_OR_ALL
 from fopng.methods.rehearsal import total_gradient
 from fopng.methods.replay import Rehearsal, RehearsingMethod
 from fopng.samples import Block, Rehearser
@@ -41,12 +42,10 @@ class LwFMethod(RehearsingMethod):
 
     def check(self) -> None:
         super().check()
-        count = self.distilled_samples
-        require(holds(self.strength, lambda x: x >= 0), f"Expected strength of at least 0, got {self.strength}.")
-        require(holds(self.temperature, lambda x: x > 0), f"Expected temperature above 0, got {self.temperature}.")
-        some = count is None or is_count(count)
-        require(some, f"Expected distilled_samples of at least 1, or None for all, got {count}.")
-        require(is_count(self.replay_samples), f"Expected replay_samples of at least 1, got {self.replay_samples}.")
+        AT_LEAST_0.check(self, "strength")
+        ABOVE_0.check(self, "temperature")
+        COUNT_OR_ALL.check(self, "distilled_samples")
+        COUNT.check(self, "replay_samples")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
         return Rehearsal(min(samples, self.distilled_samples or samples), max(self.replay_samples, tasks), 2)

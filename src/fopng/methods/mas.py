@@ -8,8 +8,9 @@ from torch import nn
 
 from fopng.likelihood import Likelihood
 from fopng.methods.anchored import AnchoredMethod
-from fopng.methods.base import TaskData, is_count, require
+from fopng.methods.base import TaskData
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import COUNT_OR_ALL
 from fopng.types import Predict
 
 
@@ -26,11 +27,7 @@ class MASMethod(AnchoredMethod):
 
     def check(self) -> None:
         super().check()
-        count = self.sensitivity_samples
-        require(
-            count is None or is_count(count),
-            f"Expected sensitivity_samples of at least 1, or None for all, got {count}.",
-        )
+        COUNT_OR_ALL.check(self, "sensitivity_samples")
 
     def end_task(self, task: TaskData) -> None:
         found = task.sampling.sensitivity(self.sensitivity_samples)

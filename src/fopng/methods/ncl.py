@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.base import TaskData, beside, choose, holds, require
+from fopng.methods.base import TaskData, beside
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import ABOVE_0, choose, require
 from fopng.moments import Moments
 from fopng.types import Predict
 
@@ -34,7 +35,7 @@ class NCLMethod(KroneckerMemory):
 
     def check(self) -> None:
         super().check()
-        require(holds(self.strength, lambda x: x > 0), f"Expected strength above 0, got {self.strength}.")
+        ABOVE_0.check(self, "strength")
         choose("metric", self.metric, get_args(Precision))
         sent = self.metric == "kfac" or self.signals != "normal"
         require(sent, "Expected signals of labels with metric='diagonal', got 'normal'. Use 'sampled'.")

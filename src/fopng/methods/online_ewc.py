@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Labels, Likelihood
-from fopng.methods.base import beside, holds, require
+from fopng.methods.base import beside
 from fopng.methods.ewc import ElasticMethod
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import SHARE
 from fopng.types import Predict
 
 
@@ -26,8 +27,7 @@ class OnlineEWCMethod(ElasticMethod):
 
     def check(self) -> None:
         super().check()
-        inside = holds(self.decay, lambda x: (x >= 0) & (x <= 1))
-        require(inside, f"Expected decay in [0, 1], got {self.decay}.")
+        SHARE.check(self, "decay")
 
     def joined(self, old: Tensor, new: Tensor) -> Tensor:
         return beside(self.decay) * old + new

@@ -10,12 +10,13 @@ from torch.distributed import ProcessGroup
 
 from fopng.fisher import check_rewindable
 from fopng.likelihood import Likelihood
-from fopng.methods.base import Method, require
+from fopng.methods.base import Method
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups, rate_of
 from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
 from fopng.methods.held import held_gradients, refuse_nonfinite
+from fopng.methods.ranges import require
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded

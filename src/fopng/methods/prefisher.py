@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from fopng.compression import WhenFull
 from fopng.likelihood import Labels, Likelihood, Score
 from fopng.memory import Basis, MixedBasis
-from fopng.methods.base import TaskData, choose
+from fopng.methods.base import TaskData
 from fopng.methods.fisher_metric import FisherMetric
 from fopng.methods.fishers import FisherName
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.projected import ProjectedMethod, default_gram_damping
+from fopng.methods.ranges import choose
 from fopng.projection import Form
 from fopng.types import Predict
 

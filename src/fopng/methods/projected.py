@@ -9,7 +9,8 @@ from torch import Tensor
 from fopng.compression import WhenFull, captured, combine, leading_directions, lost_share
 from fopng.likelihood import Score
 from fopng.memory import Basis, ScaledBasis
-from fopng.methods.base import Method, TaskData, choose, holds, is_count, require
+from fopng.methods.base import Method, TaskData
+from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_NONE, SOME_SHARE, choose
 from fopng.metric import Diagonal, Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import Form, Projector
@@ -56,18 +57,11 @@ class ProjectedMethod(Method):
 
     def check(self) -> None:
         super().check()
-        require(
-            is_count(self.gradients_per_task),
-            f"Expected gradients_per_task of at least 1, got {self.gradients_per_task}.",
-        )
-        limit = self.max_directions
-        require(limit is None or is_count(limit), f"Expected max_directions of at least 1, or None, got {limit}.")
-        require(
-            holds(self.gram_damping, lambda x: x >= 0), f"Expected gram_damping of at least 0, got {self.gram_damping}."
-        )
+        COUNT.check(self, "gradients_per_task")
+        COUNT_OR_NONE.check(self, "max_directions")
+        AT_LEAST_0.check(self, "gram_damping")
         choose("when_full", self.when_full, get_args(WhenFull))
-        share = self.kept_energy
-        require(holds(share, lambda x: (x > 0) & (x <= 1)), f"Expected kept_energy in (0, 1], got {share}.")
+        SOME_SHARE.check(self, "kept_energy")
         choose("score", self.score, get_args(Score))
         choose("projection", self.projection, get_args(Form))
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
-from fopng.methods.base import beside, holds, require
+from fopng.methods.base import beside
 from fopng.methods.gpm import InputMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import AT_LEAST_0
 from fopng.types import Predict
 
 
@@ -26,8 +27,7 @@ class SGPMethod(InputMemory):
 
     def check(self) -> None:
         super().check()
-        enough = holds(self.importance_scale, lambda x: x >= 0)
-        require(enough, f"Expected importance_scale of at least 0, got {self.importance_scale}.")
+        AT_LEAST_0.check(self, "importance_scale")
 
     def weigh(self, values: Tensor, old: Tensor) -> Tensor:
         alpha = beside(self.importance_scale)

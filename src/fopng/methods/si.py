@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from fopng.likelihood import Likelihood
 from fopng.methods.anchored import AnchoredMethod
-from fopng.methods.base import TaskData, beside, holds, require
+from fopng.methods.base import TaskData, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
+from fopng.methods.ranges import ABOVE_0
 from fopng.types import Predict
 
 
@@ -34,7 +35,7 @@ class SIMethod(AnchoredMethod):
 
     def check(self) -> None:
         super().check()
-        require(holds(self.damping, lambda x: x > 0), f"Expected damping above 0, got {self.damping}.")
+        ABOVE_0.check(self, "damping")
 
     def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
         self._loss_gradient = g

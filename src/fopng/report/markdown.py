@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fopng import atomic
 from fopng.claims import judge
-from fopng.config import Value
 from fopng.findings import Finding
 from fopng.report import words
 from fopng.report.claims import amount, interval
@@ -122,7 +121,7 @@ def _answers(group: AblationGroup) -> list[str]:
         papers = {words.shown(value) for value in variation.papers}
         rows = [
             [
-                _value(answer.value) + (" (the paper's)" if words.shown(answer.value) in papers else ""),
+                escaped(words.shown(answer.value)) + (" (the paper's)" if words.shown(answer.value) in papers else ""),
                 margined(answer.accuracy),
                 margined(answer.line.forgetting),
                 str(answer.accuracy.count),
@@ -169,10 +168,6 @@ def margined(estimate: Estimate) -> str:
     """The mean as a percentage, with half its 95 % interval where there is one."""
     margin = f" {words.margin(estimate, 0.95)}" if estimate.count > 1 else ""
     return f"{words.percent(estimate)}{margin}"
-
-
-def _value(value: Value) -> str:
-    return "all" if value is None else escaped(words.shown(value))
 
 
 def escaped(text: str) -> str:

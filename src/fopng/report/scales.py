@@ -106,7 +106,7 @@ class Categories(Scale):
 
     def ticks(self) -> list[Tick]:
         """Each value."""
-        return [(self.place(value), "all" if value is None else shown(value)) for value in self.values]
+        return [(self.place(value), shown(value)) for value in self.values]
 
 
 def scale_of(label: str, values: Sequence[Value]) -> Scale:

@@ -196,7 +196,7 @@ def _variation(ablation: Ablation, among: Sequence[Ablation]) -> Variation:
     alike = [each for each in among if (each.method, each.setting) == (ablation.method, ablation.setting)]
     label = label_of(ablation.method, _others(ablation), [_others(each) for each in alike])
     answers = [
-        Answer(step.value, step.accuracy, Line.of(f"{label}, {ablation.setting}={_word(step.value)}", step.results))
+        Answer(step.value, step.accuracy, Line.of(f"{label}, {ablation.setting}={shown(step.value)}", step.results))
         for step in ablation.steps
     ]
     return Variation(ablation.setting, label, tuple(answers), (ablation.paper_value,))
@@ -205,7 +205,3 @@ def _variation(ablation: Ablation, among: Sequence[Ablation]) -> Variation:
 def _others(ablation: Ablation) -> dict[str, Value]:
     settings = ablation.steps[0].results[0].config.settings
     return {name: value for name, value in settings.items() if name != ablation.setting}
-
-
-def _word(value: Value) -> str:
-    return "all" if value is None else shown(value)

@@ -57,11 +57,13 @@ def setting_words(value: Value) -> str:
 
 
 def shown(value: Value) -> str:
-    """A value as short as it can be said; 400 and 400.0 are one value.
+    """A value as short as it can be said; 400 and 400.0 are one value, and None sets no limit.
 
     >>> shown(400.0), shown(1e-05), shown(None)
-    ('400', '1e-05', 'None')
+    ('400', '1e-05', 'all')
     """
+    if value is None:
+        return "all"
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:g}"
     return str(value)
