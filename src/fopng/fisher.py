@@ -14,9 +14,10 @@ from fopng.persample import GradientSource, SampleGradients
 from fopng.types import Batch, NotFinite, regroup, sample_count, take
 
 MEMORY_LIMIT = 256 * 2**20
-"""Bytes that an estimate may hold at a time, by default."""
+"""Bytes that an estimate may hold at a time, by default; on a GPU with more than sixteen GiB a 64th of its memory."""
 
 _LARGEST_CHUNK = 1024
+"""Samples at a time on a CPU, whose caches hold no more; on a GPU what counts is that there are few chunks to start."""
 
 
 def diagonal_fisher(
@@ -27,7 +28,7 @@ def diagonal_fisher(
     samples: int | None = None,
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     peers: Peers = ALONE,
 ) -> Tensor:
     """The diagonal of the Fisher, eq. 7: the mean over samples of the squared gradient of `log p(y|x)`, `[..., p]`.
@@ -39,7 +40,7 @@ def diagonal_fisher(
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples, and labels that are "sampled".
         parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
-        memory_limit: bytes to hold at a time.
+        memory_limit: bytes to hold at a time; None for `held_at_most`.
         peers: the processes that have a shard of the data each.
 
     >>> source = GradientSource(torch.nn.Linear(3, 2))
@@ -62,7 +63,7 @@ def output_sensitivity(
     *,
     samples: int | None = None,
     generator: torch.Generator | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     peers: Peers = ALONE,
 ) -> Tensor:
     """How much each parameter moves the answers: the mean over samples of `|d |outputs|^2 / d theta|`, `[p]`; no labels needed.
@@ -91,13 +92,13 @@ def full_fisher(
     samples: int | None = None,
     generator: torch.Generator | None = None,
     parameters: Tensor | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     peers: Peers = ALONE,
 ) -> Tensor:
     """The whole Fisher, eq. 1 and 8: the mean of `g g^T`, `[..., p, p]`. For small models; arguments as `diagonal_fisher`."""
     lead = torch.Size() if parameters is None else parameters.shape[:-1]
     p = source.layout.size
-    check_full_size(p, lead, memory_limit)
+    check_full_size(p, lead, parameter_device(source, parameters), memory_limit)
     deal = Deal(generator, peers, labels=draws_labels(labels))
     total, count = flat_zeros(source, parameters).new_zeros(*lead, p, p), 0
     for chunk in chunks(source, batches, samples, deal, parameters, memory_limit):
@@ -108,11 +109,12 @@ def full_fisher(
     return _mean(source, total, count, peers)
 
 
-def check_full_size(p: int, lead: torch.Size, memory_limit: int) -> None:
+def check_full_size(p: int, lead: torch.Size, device: torch.device, memory_limit: int | None = None) -> None:
     """Raise where the whole Fisher of p parameters, for these replicas, would be too large."""
-    if 8 * p * p * lead.numel() > memory_limit:
+    limit = held_at_most(device) if memory_limit is None else memory_limit
+    if 8 * p * p * lead.numel() > limit:
         raise ValueError(
-            f"Expected a full Fisher of at most {memory_limit} bytes, got {8 * p * p * lead.numel()} for {p} parameters. "
+            f"Expected a full Fisher of at most {limit} bytes, got {8 * p * p * lead.numel()} for {p} parameters. "
             "Use the diagonal Fisher, or raise memory_limit."
         )
 
@@ -153,7 +155,7 @@ def stored_gradients(
     deal = Deal(generator, peers, labels=False)
     blocks = [
         gradients
-        for chunk in chunks(source, batches, count, deal, parameters, MEMORY_LIMIT, turn=turn)
+        for chunk in chunks(source, batches, count, deal, parameters, turn=turn)
         for gradients in source.gradients(chunk, score, parameters=parameters)
     ]
     if peers.count > 1:
@@ -209,7 +211,7 @@ def chunks(
     samples: int | None,
     deal: Deal,
     parameters: Tensor | None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     *,
     turn: int | None = None,
 ) -> Iterator[Batch]:
@@ -221,7 +223,7 @@ def chunks(
         samples: how many to use, of all processes together; None for all.
         deal: draws them.
         parameters: of replicas.
-        memory_limit: bytes to hold at a time.
+        memory_limit: bytes to hold at a time; None for `held_at_most`.
         turn: the process that is first when the samples that are drawn are shared out evenly; None: each stays where it is.
     """
     check_rewindable(batches)
@@ -230,15 +232,47 @@ def chunks(
     walk = walk if turn is None else dealt_out(walk, deal, turn)
     first = next(walk, None)
     if first is not None:
-        bytes_a_sample = source.bytes_per_sample(first, parameters)
-        size = min(_LARGEST_CHUNK, max(1, memory_limit // bytes_a_sample))
+        device = parameter_device(source, parameters)
+        size = chunk_size(source.bytes_per_sample(first, parameters), device, memory_limit)
         yield from regroup(chain([first], walk), size, axis)
     deal.settle()
 
 
+def held_at_most(device: torch.device) -> int:
+    """Bytes that an estimate holds at a time, unless it is told otherwise."""
+    if device.type != "cuda":
+        return MEMORY_LIMIT
+    return max(MEMORY_LIMIT, torch.cuda.get_device_properties(device).total_memory // 64)
+
+
+def chunk_size(bytes_a_sample: int, device: torch.device, memory_limit: int | None = None) -> int:
+    """How many samples to work on at a time.
+
+    >>> chunk_size(2**20, torch.device("cpu")), chunk_size(2**20, torch.device("cpu"), memory_limit=10)
+    (256, 1)
+
+    Args:
+        bytes_a_sample: what one holds, of all replicas.
+        device: where.
+        memory_limit: bytes to hold at a time; None for `held_at_most`.
+    """
+    limit = held_at_most(device) if memory_limit is None else memory_limit
+    fitting = max(1, limit // bytes_a_sample)
+    return fitting if device.type == "cuda" else min(_LARGEST_CHUNK, fitting)
+
+
+def parameter_device(source: GradientSource, parameters: Tensor | None) -> torch.device:
+    """Where a model's parameters are, or those given instead."""
+    return _like(source, parameters).device
+
+
+def _like(source: GradientSource, parameters: Tensor | None) -> Tensor:
+    return next(p for p in source.model.parameters() if p.requires_grad) if parameters is None else parameters
+
+
 def flat_zeros(source: GradientSource, parameters: Tensor | None) -> Tensor:
     """Zeros for every parameter, `[..., p]`, in the precision that gradients are kept in."""
-    like = next(p for p in source.model.parameters() if p.requires_grad) if parameters is None else parameters
+    like = _like(source, parameters)
     dtype = torch.float32 if like.dtype in (torch.half, torch.bfloat16) else like.dtype
     lead = () if parameters is None else parameters.shape[:-1]
     return torch.zeros(*lead, source.layout.size, dtype=dtype, device=like.device)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fopng.dealing import Deal
 from fopng.factors import LayerGradients, LinearGradients
-from fopng.fisher import MEMORY_LIMIT, chunks, flat_zeros
+from fopng.fisher import chunks, flat_zeros
 from fopng.likelihood import Generators, Labels, Signals, draws_labels
 from fopng.parameters import ParamLayout
 from fopng.peers import ALONE, Peers
@@ -171,7 +171,7 @@ def layer_moments(
     signals: Signals | Labels = "normal",
     samples: int | None = None,
     generator: torch.Generator | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     peers: Peers = ALONE,
 ) -> Moments:
     """The second moments of every layer of a model on data.
@@ -183,7 +183,7 @@ def layer_moments(
             from the model, or of all labels, weighted exactly.
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples, noise and labels.
-        memory_limit: bytes to hold at a time.
+        memory_limit: bytes to hold at a time; None for `fisher.held_at_most`.
         peers: the processes that have a shard of the data each.
 
     >>> source = GradientSource(torch.nn.Linear(3, 2))
@@ -209,7 +209,7 @@ def input_moments(
     *,
     samples: int | None = None,
     generator: torch.Generator | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int | None = None,
     peers: Peers = ALONE,
 ) -> dict[Names, Tensor]:
     """`A = E[sum_t a_t a_t^T]` of every Linear and Conv layer of a model on data; arguments as `layer_moments`."""

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from fopng.benchmarks.stream import TaskStream
 from fopng.data.splits import Split
-from fopng.fisher import MEMORY_LIMIT
+from fopng.fisher import chunk_size
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel
 from fopng.train.evaluation import evaluating
 from fopng.train.plan import Row
-from fopng.train.stages import WHOLE_BATCH
 
 Part = Literal["test", "validation"]
 
@@ -31,7 +30,7 @@ class StackedTests:
     def __init__(self, model: StackedModel, streams: Sequence[TaskStream], sample_bytes: int) -> None:
         self._model, self._streams = model, streams
         # Answers alone hold about a quarter of what answers and gradients hold.
-        self._size = max(1, min(WHOLE_BATCH, 4 * MEMORY_LIMIT // (sample_bytes * model.count)))
+        self._size = chunk_size(max(1, sample_bytes * model.count // 4), model.theta.device)
         self._held: dict[tuple[Part, int], StackedSamples] = {}
 
     def rows(self, tasks: Iterable[int], part: Part) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import final
 import torch
 
 from fopng.data.splits import Split
-from fopng.fisher import MEMORY_LIMIT
+from fopng.fisher import held_at_most
 from fopng.memory import SLAB_BYTES
 from fopng.methods.projected import ProjectedMethod
 from fopng.methods.replay import RehearsingMethod
@@ -40,7 +40,7 @@ class Footprint:
         trained = [[p.stream[task].train for p in plans] for task in range(len(plan.stream))]
         measured = [[p.stream[task].test for p in plans] for task in range(len(plan.stream))]
         train, tests = _sample_bytes(trained, numbers), _sample_bytes(measured, numbers)
-        self.common = 2 * MEMORY_LIMIT + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
+        self.common = 2 * held_at_most(device) + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
         self.each = (
             VECTORS * numbers * runs.model.layout.size
             + 3 * plan.batch_size * runs.sample_bytes

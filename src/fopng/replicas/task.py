@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fopng.factors import SampleGradients
-from fopng.fisher import MEMORY_LIMIT, check_full_size
+from fopng.fisher import check_full_size, chunk_size
 from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Norm, Score, Signals
 from fopng.lowrank import LowRankSums
@@ -116,7 +116,7 @@ class ReplicaTask:
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
         """The whole Fisher of each run now, `[R, p, p]`."""
-        check_full_size(self.theta.shape[-1], self.theta.shape[:-1], MEMORY_LIMIT)
+        check_full_size(self.theta.shape[-1], self.theta.shape[:-1], self.theta.device)
         total, count = torch.zeros(()), 0
         for batch in self._batches(samples):
             for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
@@ -143,11 +143,8 @@ class ReplicaTask:
         n = len(self.samples) if samples is None else min(samples, len(self.samples))
         trial = self.samples.rows(torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device))
         if size is None:
-            size = (
-                n
-                if whole
-                else max(1, min(1024, MEMORY_LIMIT // self.source.bytes_per_sample((*trial, self.task), self.theta)))
-            )
+            held = self.source.bytes_per_sample((*trial, self.task), self.theta)
+            size = n if whole else chunk_size(held, self.theta.device)
         if samples is None:
             yield from ((x, y, self.task) for x, y in self.samples.chunks(size))
             return
