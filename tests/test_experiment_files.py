@@ -28,10 +28,24 @@ def test_every_setting_exists(file):
     assert sweep.only([], known).typed().size() > 0
 
 
-@pytest.mark.parametrize(("name", "effort"), [("methods", 18), ("cifar", 6)])
-def test_every_method_has_the_same_effort(name, effort):
+EFFORTS = {"methods": 18, "cifar": 6, "stream-20": 6, "stream-50": 6}
+
+
+@pytest.mark.parametrize("name", EFFORTS)
+def test_every_method_has_the_same_effort(name):
     sweep = read_sweep(FOLDER / f"{name}.toml")
-    assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {effort}
+    assert {sum(map(len, stages)) for stages in sweep.stages.values()} == {EFFORTS[name]}
+
+
+def test_the_streams_differ_in_their_length_alone():
+    short, long = (read_sweep(FOLDER / f"stream-{tasks}.toml") for tasks in (20, 50))
+    assert (short.benchmark_settings, long.benchmark_settings) == (("tasks=20",), ("tasks=50",))
+    assert dataclasses.replace(long, name=short.name, benchmark_settings=short.benchmark_settings) == short
+
+
+@pytest.mark.parametrize("name", ["methods", "cifar"])
+def test_all_of_the_papers_methods_are_tuned(name):
+    sweep = read_sweep(FOLDER / f"{name}.toml")
     ours = {"sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher", "ong", "natural-ogd"}
     assert set(sweep.stages) >= ours
 
