@@ -33,7 +33,7 @@ check: $(STAMP) ## lint, format and types
 unit: $(STAMP) ## the tests and doctests
 	$(BIN)/python -m pytest -n $(JOBS)
 
-demo: $(STAMP) ## set up, then compare seven methods on real digits: a table, and demo/report.html
+demo: $(STAMP) ## set up, then compare eight methods on real digits: a table, and demo/report.html
 	$(BIN)/fopng demo
 
 package: $(STAMP) ## build wheel and sdist into dist/, install the wheel in an empty environment and run its demo there

@@ -10,7 +10,11 @@ import typer
 from fopng.cli.options import JsonOption
 from fopng.cli.run_options import parse_seeds
 
-TITLE = "Seven methods, three streams of tasks, 5,000 handwritten digits"
+TITLE = "Eight methods, three streams of tasks, 5,000 handwritten digits"
+NEXT = (
+    "To forget less and keep no data, begin with fopng-k (docs/kronecker.md); fopng and fopng-prefisher are the paper's. "
+    "Which method for what: docs/guides/choosing.md"
+)
 
 
 def demo(
@@ -22,9 +26,9 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Do finished runs again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the paper's seven methods on small versions of its three MNIST benchmarks, in a few minutes."""
+    """Compare the paper's seven methods and fopng-k on small versions of its three MNIST benchmarks, in a few minutes."""
     from fopng.cli.machine import cores
-    from fopng.cli.results import show_results, write_page
+    from fopng.cli.results import say, show_results, write_page
     from fopng.cli.work import Means, do_runs
     from fopng.demo import demo_requests
 
@@ -33,3 +37,4 @@ def demo(
     results = do_runs(configs, Means(out=out / "runs", jobs=jobs or cores(), again=again))
     show_results(results, as_json=as_json)
     write_page(out / "report.html", results, title=TITLE)
+    say(NEXT)

@@ -1,0 +1,40 @@
+"""demo: the paper's seven methods and our own on three small streams, with settings that were chosen for them."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+
+from fopng import demo
+from fopng.cli import main
+from fopng.hyperparameters import paper_methods
+
+METHODS = [*paper_methods(), "fopng-k"]
+
+
+def test_every_method_has_settings_of_its_own():
+    for request in demo.demo_requests([0]):
+        configs = request.configurations()
+        assert [config.method for config in configs] == METHODS
+        assert {config.protocol for config in configs} == {"matched"}
+        written = {assignment.partition("=")[0] for assignment in request.assignments}
+        assert written >= {f"{method}.lr" for method in METHODS}
+
+
+def test_a_table_a_page_and_where_to_go_from_there(shared_cache, tmp_path, monkeypatch, capsys):
+    """In larger batches than the demo's, which take a minute and more."""
+    requests = [
+        dataclasses.replace(request, epochs=1, batch_size=200, first_task_lr=0.5) for request in demo.demo_requests([0])
+    ]
+    monkeypatch.setattr(demo, "demo_requests", lambda seeds: requests)
+    monkeypatch.setattr(sys, "argv", ["fopng", "demo", "--out", str(tmp_path), "--jobs", "1", "--json"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    printed = capsys.readouterr()
+    assert caught.value.code == 0, printed.err
+    found = json.loads(printed.out)
+    assert [each["method"] for each in found] == 3 * METHODS
+    assert all(0.3 < each["average_accuracy"][0] <= 1 for each in found)
+    assert "Eight methods" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "begin with fopng-k" in printed.err
