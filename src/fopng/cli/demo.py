@@ -12,8 +12,8 @@ from fopng.cli.run_options import parse_seeds
 
 TITLE = "Eight methods, three streams of tasks, 5,000 handwritten digits"
 NEXT = (
-    "To forget less and keep no data, begin with fopng-k (docs/kronecker.md); fopng and fopng-prefisher are the paper's. "
-    "Which method for what: docs/guides/choosing.md"
+    "To forget less and keep no data, begin with fopng-k; fopng and fopng-prefisher are the paper's. "
+    "Their settings: fopng methods fopng-k. All methods: fopng methods."
 )
 
 
