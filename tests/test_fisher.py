@@ -1,6 +1,7 @@
 import copy
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import oracle
 import zoo
-from fopng.fisher import diagonal_fisher, draw, full_fisher, stored_gradients
+from fopng.fisher import chunk_size, diagonal_fisher, draw, full_fisher, stored_gradients
 from fopng.likelihood import Bernoulli, Gaussian
 from fopng.persample import GradientSource
 
@@ -233,6 +234,18 @@ def test_less_memory_means_smaller_chunks():
     diagonal_fisher(source, [(x, y)], memory_limit=10 * room)
     assert max(sizes) == 10
     assert sum(sizes) - 5 == len(x)
+
+
+def test_a_large_gpu_takes_more_samples_at_a_time(monkeypatch):
+    """A 64th of its memory, and no less than on a CPU; nor does a cache limit the number of samples there."""
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    sizes = {}
+    for gigabytes in (8, 128):
+        card = SimpleNamespace(total_memory=gigabytes * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, card=card: card)
+        sizes[gigabytes] = chunk_size(2**10, gpu), chunk_size(2**20, gpu)
+    assert sizes == {8: (2**18, 256), 128: (2**21, 2048)}
+    assert (chunk_size(2**10, cpu), chunk_size(2**20, cpu), chunk_size(2**40, gpu)) == (1024, 256, 1)
 
 
 def test_the_full_fisher_refuses_what_does_not_fit():

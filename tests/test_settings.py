@@ -56,6 +56,7 @@ def test_what_can_be_set_is_read_from_dataclasses_classes_and_functions():
         ("samples=none", None),
         ("samples=None", None),
         ("samples=full", None),
+        ("samples=all", None),
         ("samples=16", 16),
         ("nesterov=true", True),
         ("nesterov=No", False),

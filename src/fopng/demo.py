@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from fopng.hyperparameters import paper_methods
 from fopng.request import Request
 
 
@@ -20,7 +19,7 @@ def demo_requests(seeds: Sequence[int]) -> list[Request]:
 
 
 def _request(benchmark: str, table: dict[str, Any], seeds: Sequence[int]) -> Request:
-    settings = {method: table[method] for method in (*paper_methods(), "fopng-k")}
+    settings = {method: some for method, some in table.items() if isinstance(some, dict)}
     return Request(
         benchmark=benchmark,
         methods=list(settings),

@@ -73,7 +73,7 @@ def output_sensitivity(
         batches: the data; walked more than once.
         samples: how many samples to use, drawn without replacement; None for all.
         generator: draws the samples.
-        memory_limit: bytes to hold at a time.
+        memory_limit: bytes to hold at a time; None for `held_at_most`.
         peers: the processes that have a shard of the data each.
     """
     total, count = flat_zeros(source, None), 0

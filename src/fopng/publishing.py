@@ -1,16 +1,16 @@
 """The project's published results: a digest in Markdown, condition beside condition, made from committed files alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from fopng.claims import NO_RUNS, judge
-from fopng.config import Value, canonical_json, differing
+from fopng.config import canonical_json, differing
 from fopng.experiments import Comparison, Experiments, sort_out
 from fopng.findings import Ablation, Finding, Response, Step, Verdict, final_by_seed, rank
 from fopng.methods.catalog import METHODS
 from fopng.report import report_html
 from fopng.report.lines import labelled
 from fopng.report.markdown import escaped, margined, table
-from fopng.report.words import percent, shown
+from fopng.report.words import listed, percent, shown
 from fopng.result import RunResult
 from fopng.scores import Estimate
 
@@ -164,7 +164,7 @@ def _choices(responses: Sequence[Response]) -> list[str]:
         [
             escaped(f"{response.benchmark} ({response.protocol})"),
             escaped(response.method),
-            escaped(_settings({} if response.chosen is None else response.chosen.settings) or "nothing"),
+            escaped("nothing" if response.chosen is None else listed(response.chosen.settings)),
             "" if response.chosen is None else percent(response.chosen.accuracy),
             str(len(response.points)),
             escaped(" ".join(response.notes)),
@@ -192,7 +192,3 @@ def _ablations(ablations: Sequence[Ablation]) -> list[str]:
 
 def _step(step: Step | None) -> str:
     return "" if step is None else margined(step.accuracy)
-
-
-def _settings(settings: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())

@@ -12,8 +12,8 @@ from typing import Literal, Union, final, get_args, get_origin, get_type_hints
 
 SettingValue = None | bool | int | float | str
 
-NOTHING = ("none", "full")
-"""The words for None, where a setting may be None: `full` reads better for a number of samples."""
+NOTHING = ("none", "full", "all")
+"""The words for None, where a setting may be None: `full` and `all`, as pages write it, read better for a number of samples."""
 
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

@@ -19,19 +19,10 @@ FILES = tiny.zipped(tiny.idx_files(MADE))
 
 
 @pytest.fixture
-def fopng(empty_machine, monkeypatch, capsys):
+def fopng(empty_machine, monkeypatch, command_line):
     """Run the command line here; returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return caught.value.code, printed.out, printed.err
-
-    return run
+    return command_line
 
 
 @pytest.fixture

@@ -2,12 +2,8 @@
 
 import dataclasses
 import json
-import sys
-
-import pytest
 
 from fopng import demo
-from fopng.cli import main
 from fopng.hyperparameters import paper_methods
 
 METHODS = [*paper_methods(), "fopng-k"]
@@ -22,19 +18,16 @@ def test_every_method_has_settings_of_its_own():
         assert written >= {f"{method}.lr" for method in METHODS}
 
 
-def test_a_table_a_page_and_where_to_go_from_there(shared_cache, tmp_path, monkeypatch, capsys):
+def test_a_table_a_page_and_where_to_go_from_there(shared_cache, tmp_path, monkeypatch, command_line):
     """In larger batches than the demo's, which take a minute and more."""
     requests = [
         dataclasses.replace(request, epochs=1, batch_size=200, first_task_lr=0.5) for request in demo.demo_requests([0])
     ]
     monkeypatch.setattr(demo, "demo_requests", lambda seeds: requests)
-    monkeypatch.setattr(sys, "argv", ["fopng", "demo", "--out", str(tmp_path), "--jobs", "1", "--json"])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    printed = capsys.readouterr()
-    assert caught.value.code == 0, printed.err
-    found = json.loads(printed.out)
+    code, out, err = command_line("demo", "--out", str(tmp_path), "--jobs", "1", "--json")
+    assert code == 0, err
+    found = json.loads(out)
     assert [each["method"] for each in found] == 3 * METHODS
     assert all(0.3 < each["average_accuracy"][0] <= 1 for each in found)
     assert "Eight methods" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "begin with fopng-k" in printed.err
+    assert "begin with fopng-k" in err

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 import tomllib
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import fopng.paper.plan
 import fopng.runs
 import fopng.together
-from fopng.cli import main
 
 SWEEP = """
 benchmarks = ["split-digits"]
@@ -34,23 +32,14 @@ QUICK = ("--epochs", "1", "--batch-size", "50", "--set", "tasks=2")
 
 
 @pytest.fixture
-def run(shared_cache, tmp_path, monkeypatch, capsys):
+def run(shared_cache, tmp_path, monkeypatch, command_line):
     """Run the command line here; returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FOPNG_DEBUG", raising=False)
     monkeypatch.delenv("FOPNG_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(SWEEP)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return caught.value.code, printed.out, printed.err
-
-    return call
+    return command_line
 
 
 def results_there(folder):

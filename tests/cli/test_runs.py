@@ -2,13 +2,11 @@
 
 import json
 import os
-import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fopng.cli import main
 from fopng.methods.catalog import METHODS
 
 QUICK = ("--epochs", "1", "--batch-size", "64", "--set", "tasks=2")
@@ -20,22 +18,13 @@ PROMISED = {
 
 
 @pytest.fixture
-def fopng(shared_cache, tmp_path, monkeypatch, capsys):
+def fopng(shared_cache, tmp_path, monkeypatch, command_line):
     """Run the command line here; returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FOPNG_DEBUG", raising=False)
     monkeypatch.delenv("FOPNG_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return caught.value.code, printed.out, printed.err
-
-    return run
+    return command_line
 
 
 def result(fopng, *arguments):

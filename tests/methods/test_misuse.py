@@ -65,7 +65,7 @@ SETTINGS = {
     "fisher_weight": ("FOPNG", 1.5, r"fisher_weight in \[0, 1\], got 1.5"),
     "gradients_per_task": ("OGD", 0, "gradients_per_task of at least 1, got 0"),
     "gradients_per_task in parts": ("OGD", 2.5, "gradients_per_task of at least 1, got 2.5"),
-    "max_directions": ("ONG", 0, "max_directions of at least 1, or None, got 0"),
+    "max_directions": ("ONG", 0, "max_directions of at least 1, or None for all, got 0"),
     "when_full": ("OGD", "drop", "when_full to be one of 'thin', 'compress', got 'drop'"),
     "kept_energy": ("FOPNG", 0.0, r"kept_energy in \(0, 1\], got 0.0"),
     "kept_energy above all": ("ONG", 1.5, r"kept_energy in \(0, 1\], got 1.5"),

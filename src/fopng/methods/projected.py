@@ -10,7 +10,7 @@ from fopng.compression import WhenFull, captured, combine, leading_directions, l
 from fopng.likelihood import Score
 from fopng.memory import Basis, ScaledBasis
 from fopng.methods.base import Method, TaskData
-from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_NONE, SOME_SHARE, choose
+from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_ALL, SOME_SHARE, choose
 from fopng.metric import Diagonal, Metric
 from fopng.parameters import ParamLayout
 from fopng.projection import Form, Projector
@@ -58,7 +58,7 @@ class ProjectedMethod(Method):
     def check(self) -> None:
         super().check()
         COUNT.check(self, "gradients_per_task")
-        COUNT_OR_NONE.check(self, "max_directions")
+        COUNT_OR_ALL.check(self, "max_directions")
         AT_LEAST_0.check(self, "gram_damping")
         choose("when_full", self.when_full, get_args(WhenFull))
         SOME_SHARE.check(self, "kept_energy")

@@ -44,15 +44,10 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 1
 
 
-def _is_count_or_none(value: object) -> bool:
-    return value is None or _is_count(value)
-
-
 AT_LEAST_0 = Range("of at least 0", lambda x: (x >= 0) & (x < inf))
 ABOVE_0 = Range("above 0", lambda x: (x > 0) & (x < inf))
 SHARE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 SOME_SHARE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
 NOT_THE_WHOLE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 COUNT = Range("of at least 1", _is_count)
-COUNT_OR_ALL = Range("of at least 1, or None for all", _is_count_or_none)
-COUNT_OR_NONE = Range("of at least 1, or None", _is_count_or_none)
+COUNT_OR_ALL = Range("of at least 1, or None for all", lambda x: x is None or _is_count(x))

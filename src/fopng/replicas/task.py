@@ -141,16 +141,20 @@ class ReplicaTask:
     def _batches(self, samples: int | None, *, whole: bool = False, size: int | None = None) -> Iterator[Batch]:
         """The samples to use, `(x, y, task)`, drawn as a run alone would draw them, in chunks that fit."""
         n = len(self.samples) if samples is None else min(samples, len(self.samples))
-        trial = self.samples.rows(torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device))
         if size is None:
-            held = self.source.bytes_per_sample((*trial, self.task), self.theta)
-            size = n if whole else chunk_size(held, self.theta.device)
+            size = n if whole else self._fitting()
         if samples is None:
             yield from ((x, y, self.task) for x, y in self.samples.chunks(size))
             return
         orders = [torch.randperm(len(self.samples), generator=g)[:n].sort().values for g in self.generators]
         for index in torch.stack(orders).to(self.theta.device).split(size, dim=1):
             yield (*self.samples.rows(index), self.task)
+
+    def _fitting(self) -> int:
+        """How many samples of each run to work on at a time."""
+        firsts = torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device)
+        held = self.source.bytes_per_sample((*self.samples.rows(firsts), self.task), self.theta)
+        return chunk_size(held, self.theta.device)
 
 
 def _finite(block: SampleGradients) -> Tensor:

@@ -11,7 +11,7 @@ from fopng.command import command_of
 from fopng.config import Value, differing
 from fopng.report.families import Family, family_of
 from fopng.report.standing import Standing
-from fopng.report.words import shown
+from fopng.report.words import listed
 from fopng.result import Row, RunResult
 from fopng.scores import Estimate
 
@@ -142,7 +142,7 @@ def label_of(method: str, settings: Mapping[str, Value], others: Sequence[Mappin
 
 def labelled(method: str, settings: Mapping[str, Value], names: Iterable[str]) -> str:
     """A method's name with these of its settings; one that it does not have says nothing."""
-    words = ", ".join(f"{name}={shown(settings[name])}" for name in names if name in settings)
+    words = listed({name: settings[name] for name in names if name in settings})
     return f"{method} ({words})" if words else method
 
 

@@ -107,8 +107,7 @@ def _choices(sweep: Sweep) -> str:
     rows = []
     for choice in sweep.choices:
         response = choice.response
-        settings = {} if response.chosen is None else response.chosen.settings
-        chosen = ", ".join(f"{name}={words.shown(value)}" for name, value in settings.items()) or "none"
+        chosen = "none" if response.chosen is None else words.listed(response.chosen.settings)
         accuracy = Estimate.of([]) if response.chosen is None else response.chosen.accuracy
         remarks = " ".join(response.notes)
         rows.append([escaped(text) for text in (response.method, margined(accuracy), chosen, remarks)])

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 from fopng.config import Value
 from fopng.scores import Estimate
@@ -67,6 +68,15 @@ def shown(value: Value) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:g}"
     return str(value)
+
+
+def listed(settings: Mapping[str, Value]) -> str:
+    """Settings with their values.
+
+    >>> listed({"lr": 0.1, "fisher_samples": None})
+    'lr=0.1, fisher_samples=all'
+    """
+    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
 
 def encodable(text: str) -> str:
