@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import oracle
 import zoo
-from fopng.fisher import chunk_size, diagonal_fisher, draw, full_fisher, stored_gradients
+from fopng.fisher import chunk_size, diagonal_fisher, draw, full_fisher, held_at_most, stored_gradients
 from fopng.likelihood import Bernoulli, Gaussian
 from fopng.persample import GradientSource
 
@@ -246,6 +246,8 @@ def test_a_large_gpu_takes_more_samples_at_a_time(monkeypatch):
         sizes[gigabytes] = chunk_size(2**10, gpu), chunk_size(2**20, gpu)
     assert sizes == {8: (2**18, 256), 128: (2**21, 2048)}
     assert (chunk_size(2**10, cpu), chunk_size(2**20, cpu), chunk_size(2**40, gpu)) == (1024, 256, 1)
+    assert [held_at_most(gpu, lanes) // 2**20 for lanes in (1, 4, 16, 1000)] == [2048, 2048, 512, 256]
+    assert held_at_most(cpu, 16) == 256 * 2**20
 
 
 def test_the_full_fisher_refuses_what_does_not_fit():

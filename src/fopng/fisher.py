@@ -14,7 +14,7 @@ from fopng.persample import GradientSource, SampleGradients
 from fopng.types import Batch, NotFinite, regroup, sample_count, take
 
 MEMORY_LIMIT = 256 * 2**20
-"""Bytes that an estimate may hold at a time, by default; on a GPU with more than sixteen GiB a 64th of its memory."""
+"""Bytes that an estimate may hold at a time, by default and at least; on a GPU up to a 64th of its memory."""
 
 _LARGEST_CHUNK = 1024
 """Samples at a time on a CPU, whose caches hold no more; on a GPU what counts is that there are few chunks to start."""
@@ -238,11 +238,16 @@ def chunks(
     deal.settle()
 
 
-def held_at_most(device: torch.device) -> int:
-    """Bytes that an estimate holds at a time, unless it is told otherwise."""
+def held_at_most(device: torch.device, lanes: int = 1) -> int:
+    """Bytes that an estimate holds at a time, unless it is told otherwise.
+
+    Args:
+        device: where.
+        lanes: pieces of work that have the device at the same time; each leaves most of its part for what it keeps.
+    """
     if device.type != "cuda":
         return MEMORY_LIMIT
-    return max(MEMORY_LIMIT, torch.cuda.get_device_properties(device).total_memory // 64)
+    return max(MEMORY_LIMIT, torch.cuda.get_device_properties(device).total_memory // max(64, 16 * lanes))
 
 
 def chunk_size(bytes_a_sample: int, device: torch.device, memory_limit: int | None = None) -> int:

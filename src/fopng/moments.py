@@ -62,6 +62,26 @@ class Moments:
         }
         return Moments(layers, torch.where(kept.unsqueeze(-1), self.rest, 0.0))
 
+    def mean_diagonal(self) -> Tensor:
+        """The mean of the Fisher's diagonal over the parameters that the data reached, `[...]`; 0 where nothing came back."""
+        total, count = self.rest.sum(-1), (self.rest > 0).sum(-1)
+        for own in self.layers.values():
+            total = total + trace(own.inputs) * trace(own.signals)
+            count = count + own.inputs.shape[-1] * own.signals.shape[-1]
+        return total / count.clamp(min=1)
+
+    def over(self, unit: Tensor) -> "Moments":
+        """The Fisher divided by a number for each replica, `[...]`."""
+        layers = {
+            names: LayerMoments(own.inputs, own.signals / unit[..., None, None]) for names, own in self.layers.items()
+        }
+        return Moments(layers, self.rest / unit.unsqueeze(-1))
+
+
+def trace(matrix: Tensor) -> Tensor:
+    """`[..., i, i] -> [...]`."""
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
 
 def moment_numbers(layout: ParamLayout) -> int:
     """About how many numbers the moments of all layers have: those of each parameter with an input side and an output side."""

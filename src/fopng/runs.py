@@ -18,6 +18,7 @@ from fopng.data.errors import DataError
 from fopng.environment import describe_environment
 from fopng.locks import HeldError
 from fopng.observers import JsonLog, Observer, Tracked, make_trackers
+from fopng.replicas import free_memory
 from fopng.request import plan_of
 from fopng.result import DamagedFileError, RunResult
 from fopng.store import RunFolder, Store
@@ -91,9 +92,10 @@ class Workshop:
         done: dict[str, RunResult] = {}
         held: list[tuple[RunConfig, HeldError]] = []
         alone: list[RunConfig] = []
+        free = free_memory(self.device) if self.memory_limit is None else self.memory_limit
 
         def work(group: list[RunConfig], turns: Turns) -> None:
-            together = Together(self, turns, again=again)
+            together = Together(self, turns, free, again=again)
             self._do_together(together, group)
             done.update(together.done)
             held.extend(together.held)

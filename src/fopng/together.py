@@ -12,7 +12,7 @@ import torch
 
 from fopng.config import RunConfig
 from fopng.locks import HeldError
-from fopng.replicas import Footprint, NotStackable, free_memory, train_replicas
+from fopng.replicas import Footprint, NotStackable, train_replicas
 from fopng.request import plan_of
 from fopng.result import RunResult
 from fopng.turns import Turns
@@ -29,6 +29,7 @@ class Together:
     Args:
         shop: where and how they are done.
         turns: those of other groups on the same device.
+        free: the bytes that they have together; None where nobody knows.
         again: do finished runs again.
 
     Attributes:
@@ -37,8 +38,8 @@ class Together:
         left: the runs that must be done one by one.
     """
 
-    def __init__(self, shop: Workshop, turns: Turns, *, again: bool) -> None:
-        self._shop, self._turns, self._again = shop, turns, again
+    def __init__(self, shop: Workshop, turns: Turns, free: int | None, *, again: bool) -> None:
+        self._shop, self._turns, self._free, self._again = shop, turns, free, again
         self.done: dict[str, RunResult] = {}
         self.held: list[tuple[RunConfig, HeldError]] = []
         self.left: list[RunConfig] = []
@@ -66,12 +67,10 @@ class Together:
 
     def _most(self, configs: Sequence[RunConfig]) -> int:
         device, most = self._shop.device, LARGEST_WAVE.get(self._shop.device.type, 1)
-        free = free_memory(device) if self._shop.memory_limit is None else self._shop.memory_limit
-        if len(configs) < 2 or free is None:
+        if len(configs) < 2 or self._free is None:
             return most
-        free //= self._shop.lanes
         plans = [plan_of(config, self._shop.data_dir) for config in configs[:2]]
-        fit = Footprint(plans, device).count(free)
+        fit = Footprint(plans, device, self._turns.lanes).count(self._free // self._turns.lanes)
         if fit < min(most, len(configs)):
             self._shop.notice(f"{len(configs)} runs do not fit on {device} side by side; at most {fit} do, in waves.")
         return min(most, fit)

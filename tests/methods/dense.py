@@ -193,11 +193,23 @@ class Dense:
         layers = {} if self.metric == "diagonal" and self.name == "NCL" else layers
         inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
         outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
+        squares = squares * outside
+        unit = self.unit(layers, squares)
         for layer, (A, G) in layers.items():
+            G = G / unit
             before = self.layers.get(layer, (torch.zeros_like(A), torch.zeros_like(G)))
             weights = before[0].trace(), A.trace()
             self.layers[layer] = before[0] + A, (weights[0] * before[1] + weights[1] * G) / sum(weights)
-        self.weights.append(squares * outside)
+        self.weights.append(squares / unit)
+
+    def unit(self, layers, squares):
+        """The mean of the diagonal of a task's Fisher over the parameters it used; NCL takes the Fisher as it is."""
+        if self.name == "NCL":
+            return 1.0
+        diagonal = layerwise_fisher(self.model, layers, squares).diagonal()
+        inside = {id(p) for layer in layers for p in layer.parameters()}
+        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
+        return diagonal.sum() / (held | (squares > 0)).sum()
 
     def look(self, batch) -> None:
         """Add the main directions of what each layer was given; whatever else the task used is frozen."""
@@ -365,10 +377,10 @@ class Dense:
             return g
         layers = {layer: (A, self.counted(G)) for layer, (A, G) in self.layers.items()}
         F = layerwise_fisher(self.model, layers, sum(self.weights))
-        unit = 1.0 if self.name == "NCL" else F.trace() / (self.done**self.growth * self.used().sum())
+        strength = self.strength if self.name == "NCL" else self.strength * self.done ** (self.growth - 1)
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
-        return torch.linalg.solve(damped(self.strength / unit * F, 1.0), whole)[part]
+        return torch.linalg.solve(damped(strength * F, 1.0), whole)[part]
 
     def counted(self, G: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`."""

@@ -145,16 +145,15 @@ def test_a_unit_that_was_silent_is_held_back_with_the_others():
 
 
 def test_all_outputs_alike_leave_the_inputs_alone_to_decide():
-    """Evenness 1 in one layer: every row of the gradient times the same matrix, `(I + s tr(G) / (o f) A)^-1`."""
+    """Evenness 1 in one layer: every row of the gradient times the same matrix, `(I + s A / (tr A / i))^-1`."""
     method = make(NAME, single_head(), evenness=1.0).method
     A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
     A, G = A @ A.T, G @ G.T
     method.remember(Moments({("0.weight", "0.bias"): LayerMoments(A, G)}, torch.zeros(39, dtype=torch.float64)))
     g = torch.randn(39, dtype=torch.float64)
     M, v = (torch.cat([x[:20].view(4, 5), x[20:24, None]], 1) for x in (g, method.held_back(g)))
-    held = torch.eye(6, dtype=torch.float64) + method.weight() * G.trace() / 4 * A
+    held = torch.eye(6, dtype=torch.float64) + method.strength * A / (A.trace() / 6)
     torch.testing.assert_close(v, torch.linalg.solve(held, M.T).T)
-    torch.testing.assert_close(method.trace(), A.trace() * G.trace())
 
 
 def rotated(world: World, Q):
@@ -278,17 +277,18 @@ def test_strength_means_the_same_whatever_the_scale():
 
 
 def test_the_sum_over_tasks_has_the_sums_trace():
-    """And its partial trace over the inputs, `sum_t tr(A_t) G_t`."""
+    """And its partial trace over the inputs, `sum_t tr(A_t) G_t / f_t`: of tasks that count alike, whatever their scale."""
     method = make(NAME, single_head()).method
     names, tasks = ("0.weight", "0.bias"), []
-    for _ in range(3):
+    for scale in (1.0, 1e-3, 1e3):
         A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
-        tasks.append(LayerMoments(A @ A.T, G @ G.T))
-        method.remember(Moments({names: tasks[-1]}, torch.zeros(39, dtype=torch.float64)))
+        A, G = A @ A.T, G @ G.T
+        method.remember(Moments({names: LayerMoments(A, scale * G)}, torch.zeros(39, dtype=torch.float64)))
+        tasks.append(LayerMoments(A, G / (A.trace() * G.trace() / 24)))
     kept = [method.matrices[f'["{kind}", "0.weight", "0.bias"]'] for kind in ("inputs", "signals")]
     torch.testing.assert_close(kept[0].trace() * kept[1], sum(own.inputs.trace() * own.signals for own in tasks))
     torch.testing.assert_close(kept[0], sum(own.inputs for own in tasks))
-    torch.testing.assert_close(method.trace(), sum(own.inputs.trace() * own.signals.trace() for own in tasks))
+    torch.testing.assert_close(kept[0].trace() * kept[1].trace(), torch.tensor(3 * 24.0).double())
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.5, 1.0])

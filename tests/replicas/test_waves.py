@@ -228,6 +228,18 @@ class TestWaves:
         here.shop.do(configs("sgd", 4))
         assert here.waves == [2, 2]
 
+    def test_groups_that_have_the_device_together_share_its_memory(self, open_shop):
+        """Of as many groups as there are: one alone has all of it."""
+        plans = [plan_of(config, None) for config in configs("sgd", 2)]
+        room = Footprint(plans, CPU)
+        limit = int(2 * (room.common + 2.5 * room.each) / 0.8)
+        assert room.count(limit) >= 4
+        here = open_shop(memory_limit=limit, lanes=2)
+        here.shop.do(configs("sgd", 4) + configs("sgd", 4, epochs=2))
+        assert here.waves == [2, 2, 2, 2]
+        here.shop.do(configs("sgd", 4, epochs=3))
+        assert here.waves[4:] == [4]
+
     def test_the_estimate_counts_what_is_stored(self):
         plain, storing, more = (
             Footprint([plan_of(config, None) for config in configs(method, 2, assignments=words)], CPU).each

@@ -12,7 +12,7 @@ from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
 from fopng.methods.base import Method, TaskData
 from fopng.methods.ranges import AT_LEAST_0, COUNT_OR_ALL, choose
-from fopng.moments import LayerMoments, Moments, moment_numbers
+from fopng.moments import LayerMoments, Moments, moment_numbers, trace
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
@@ -89,13 +89,6 @@ class KroneckerMemory(Method):
         # what is kept, what a task adds to it, and both while they are taken apart
         return 4 * moment_numbers(self.layout)
 
-    def trace(self) -> Tensor:
-        """The trace of `F_old`, `[...]`."""
-        found = self.vectors["fisher_rest"].sum(-1)
-        for names in self.layers():
-            found = found + _trace(self.matrices[_key("inputs", names)]) * _trace(self.matrices[_key("signals", names)])
-        return found
-
     @property
     def remembers(self) -> bool:
         """Whether any task is done."""
@@ -160,13 +153,9 @@ class KroneckerMemory(Method):
         super().load_state_dict(state, layout, like)
 
 
-def _trace(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-
 def _sum(old: LayerMoments, new: LayerMoments) -> LayerMoments:
     """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
-    share = _trace(new.inputs) / (_trace(old.inputs) + _trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
+    share = trace(new.inputs) / (trace(old.inputs) + trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
     return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))
 
 

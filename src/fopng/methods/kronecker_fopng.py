@@ -11,16 +11,17 @@ from fopng.likelihood import Likelihood, Signals
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import SHARE
+from fopng.moments import Moments
 from fopng.types import Predict
 
 
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s T^(q-1) F_old / f)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+    """`v = eta (I + s T^(q-1) F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
 
-    The unit of the strength is f, the mean over the T old tasks and the parameters of the diagonal of their Fishers: s means the
-    same whatever the scale of inputs and outputs and the number of parameters.
+    `F_old` is the sum over the T old tasks of their Fishers, each in a unit of its own, the mean of its diagonal: s means the same
+    whatever the scale of inputs and outputs and the number of parameters, and all tasks count alike.
 
     Args:
         evenness: e, how much all outputs of a layer count alike.
@@ -40,10 +41,13 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         even = torch.diag_embed(each.mean(-1, keepdim=True).expand_as(each))
         return torch.lerp(signals, even, across(self.evenness, signals))
 
-    def weight(self) -> float | Tensor:
-        unit = self.trace() / self.used().sum(-1)
+    def remember(self, moments: Moments) -> None:
+        unit = moments.mean_diagonal()
         # nothing came back from the outputs: there is nothing to hold on to
-        return self.strength * self.tasks() ** self.growth / torch.where(unit > 0, unit, 1.0)
+        super().remember(moments.over(torch.where(unit > 0, unit, 1.0)))
+
+    def weight(self) -> float | Tensor:
+        return self.strength * self.tasks() ** (self.growth - 1)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 
 from fopng.checkpoint import Checkpoint, CheckpointError
+from fopng.fisher import held_at_most
 from fopng.methods.base import Method
 from fopng.observers import (
     Audience,
@@ -93,7 +94,8 @@ class _Wave:
         self.outcomes = [Outcome() for _ in self.plans]
         self.removed = RemovedFractions(runs.count, self.device)
         self.watch = Stopwatch(turns.wait, {})
-        self.tests = StackedTests(self.model, [plan.stream for plan in self.plans], runs.sample_bytes)
+        self.held = held_at_most(self.device, turns.lanes)
+        self.tests = StackedTests(self.model, [plan.stream for plan in self.plans], runs.sample_bytes, self.held)
         self.started = self.saved = time.monotonic()
         self.ended: set[int] = set()
 
@@ -136,7 +138,9 @@ class _Wave:
         stages, task, started = self.stages[number], self.stages[number][0].tasks[0], time.monotonic()
         self._tell_going(TaskStarted(task))
         samples = StackedSamples([stage.stream[task].train for stage in stages], self.device, self.model.theta.dtype)
-        at_hand = ReplicaTask(self.runs.source, self.model.theta, samples, task, self.runs.generators, self.runs.alive)
+        at_hand = ReplicaTask(
+            self.runs.source, self.model.theta, samples, task, self.runs.generators, self.runs.alive, self.held
+        )
         rate = self.runs.first_rate if number == 0 else None
         stepper = Stepper(
             self.model,

@@ -25,12 +25,15 @@ class StackedTests:
         model: the weights.
         streams: the tasks, one stream a run.
         sample_bytes: what an estimate on one sample of one run takes.
+        memory_limit: bytes to hold at a time.
     """
 
-    def __init__(self, model: StackedModel, streams: Sequence[TaskStream], sample_bytes: int) -> None:
+    def __init__(
+        self, model: StackedModel, streams: Sequence[TaskStream], sample_bytes: int, memory_limit: int
+    ) -> None:
         self._model, self._streams = model, streams
         # Answers alone hold about a quarter of what answers and gradients hold.
-        self._size = chunk_size(max(1, sample_bytes * model.count // 4), model.theta.device)
+        self._size = chunk_size(max(1, sample_bytes * model.count // 4), model.theta.device, memory_limit)
         self._held: dict[tuple[Part, int], StackedSamples] = {}
 
     def rows(self, tasks: Iterable[int], part: Part) -> list[Row]:

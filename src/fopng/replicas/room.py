@@ -32,15 +32,16 @@ class Footprint:
     Args:
         plans: two of the runs, or one.
         device: where they are done.
+        lanes: such pieces of work that have the device at the same time.
     """
 
-    def __init__(self, plans: Sequence[Plan], device: torch.device) -> None:
+    def __init__(self, plans: Sequence[Plan], device: torch.device, lanes: int = 1) -> None:
         runs = StackedRuns(plans[:1], device)
         plan, numbers = plans[0], runs.model.theta.element_size()
         trained = [[p.stream[task].train for p in plans] for task in range(len(plan.stream))]
         measured = [[p.stream[task].test for p in plans] for task in range(len(plan.stream))]
         train, tests = _sample_bytes(trained, numbers), _sample_bytes(measured, numbers)
-        self.common = 2 * held_at_most(device) + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
+        self.common = 2 * held_at_most(device, lanes) + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
         self.each = (
             VECTORS * numbers * runs.model.layout.size
             + 3 * plan.batch_size * runs.sample_bytes

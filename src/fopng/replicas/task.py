@@ -34,6 +34,7 @@ class ReplicaTask:
         generators: one a run; each draws what the run would draw alone.
         alive: which runs still go on, `[R]`; one whose Fisher or gradients are not finite is struck out here, and has harmless
             numbers in their place.
+        memory_limit: bytes that an estimate holds at a time; None for `held_at_most`.
     """
 
     source: GradientSource
@@ -42,6 +43,7 @@ class ReplicaTask:
     task: int
     generators: Sequence[torch.Generator]
     alive: Tensor
+    memory_limit: int | None = None
 
     def parameters(self) -> Tensor:
         """The parameters now, `[R, p]`."""
@@ -116,7 +118,7 @@ class ReplicaTask:
 
     def full_fisher(self, labels: Labels, samples: int | None) -> Tensor:
         """The whole Fisher of each run now, `[R, p, p]`."""
-        check_full_size(self.theta.shape[-1], self.theta.shape[:-1], self.theta.device)
+        check_full_size(self.theta.shape[-1], self.theta.shape[:-1], self.theta.device, self.memory_limit)
         total, count = torch.zeros(()), 0
         for batch in self._batches(samples):
             for gradients in self.source.gradients(batch, labels, parameters=self.theta, generator=self.generators):
@@ -154,7 +156,7 @@ class ReplicaTask:
         """How many samples of each run to work on at a time."""
         firsts = torch.zeros(len(self.generators), 1, dtype=torch.int64, device=self.theta.device)
         held = self.source.bytes_per_sample((*self.samples.rows(firsts), self.task), self.theta)
-        return chunk_size(held, self.theta.device)
+        return chunk_size(held, self.theta.device, self.memory_limit)
 
 
 def _finite(block: SampleGradients) -> Tensor:
