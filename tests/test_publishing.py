@@ -113,6 +113,8 @@ READ = {
     "FOPNG, printed form": ("fopng", "printed"),
     "PreFisher, printed form": ("fopng-prefisher", "printed"),
     "FOPNG, orthogonal form": ("fopng", "orthogonal"),
+    "GPM": ("gpm", None),
+    "NCL": ("ncl", None),
     "`fopng-k`, ours": ("fopng-k", None),
 }
 
