@@ -206,10 +206,7 @@ class Dense:
         """The mean of the diagonal of a task's Fisher over the parameters it used; NCL takes the Fisher as it is."""
         if self.name == "NCL":
             return 1.0
-        diagonal = layerwise_fisher(self.model, layers, squares).diagonal()
-        inside = {id(p) for layer in layers for p in layer.parameters()}
-        held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
-        return diagonal.sum() / (held | (squares > 0)).sum()
+        return layerwise_fisher(self.model, layers, squares).trace() / self.reached(layers, squares).sum()
 
     def look(self, batch) -> None:
         """Add the main directions of what each layer was given; whatever else the task used is frozen."""
@@ -386,18 +383,18 @@ class Dense:
         """`(1 - e) G + e (tr G / o) I`."""
         return (1 - self.evenness) * G + self.evenness * G.trace() / len(G) * torch.eye(len(G), dtype=G.dtype)
 
-    def used(self) -> Tensor:
-        """The parameters that some task has used."""
-        inside = {id(p) for layer in self.layers for p in layer.parameters()}
+    def reached(self, layers, squares) -> Tensor:
+        """The parameters that are in one of these layers, or have a square."""
+        inside = {id(p) for layer in layers for p in layer.parameters()}
         held = torch.cat([torch.full((p.numel(),), id(p) in inside) for p in trainable(self.model)])
-        return held | (sum(self.weights) > 0)
+        return held | (squares > 0)
 
     def pull(self) -> Tensor:
         """NCL's, to what old tasks have used: `(theta - theta*) / s`."""
         theta = flat_parameters(self.model)
         if self.name != "NCL" or not self.done:
             return torch.zeros_like(theta)
-        return (theta - self.anchor) * self.used() / self.strength
+        return (theta - self.anchor) * self.reached(self.layers, sum(self.weights)) / self.strength
 
     def adam(self, g: Tensor, part: Tensor) -> Tensor:
         """Kingma and Ba, algorithm 1; a parameter counts the steps that it takes part in."""

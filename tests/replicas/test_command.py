@@ -2,12 +2,10 @@
 
 import io
 import json
-import sys
 
 import pytest
 from rich.console import Console
 
-from fopng.cli import main
 from fopng.observers import ProgressLines, RunEnded, RunStarted, StepDone, TaskStarted
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -16,19 +14,10 @@ COSTS = ("seconds", "seconds_by_phase", "peak_memory_bytes", "environment")
 
 
 @pytest.fixture
-def fopng(monkeypatch, capsys, tmp_path):
-    """Run the command line here; returns exit code, stdout and stderr."""
+def fopng(tmp_path, monkeypatch, command_line):
+    """The command line, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fopng", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return caught.value.code, printed.out, printed.err
-
-    return run
+    return command_line
 
 
 def results(text):
