@@ -24,7 +24,7 @@ def test_every_setting_exists(file):
     """Of methods that this version has; a file may speak of others."""
     sweep = read_sweep(file)
     known = [method for method in sweep.stages if method in METHODS]
-    assert len(known) >= 2
+    assert known
     assert sweep.only([], known).typed().size() > 0
 
 

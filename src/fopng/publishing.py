@@ -27,8 +27,9 @@ the command behind each number is [results/report.html](results/report.html); ho
 
 COMMANDS = """## Commands
 
-    fopng paper --protocol both --out runs              the comparisons and the ablations
-    fopng sweep experiments/mnist.toml --out runs       settings selected on validation, then measured on test
+    fopng paper --protocol both --out runs              the paper's methods and the ablations (on CIFAR with --seeds 3)
+    fopng run BENCHMARK METHOD --seeds 5 --out runs     another method as it is
+    fopng sweep experiments/methods.toml --out runs     settings selected on validation, then measured on test
     fopng export runs results                           the result files that are committed
     make results                                        this page and the other one"""
 
@@ -87,7 +88,7 @@ def _claims(findings: Sequence[Finding]) -> list[str]:
     return [
         "## What the paper says, and what the runs say",
         f"Sentences of the paper, each with how it is read, under each condition: {', '.join(counts)}. "
-        "An empty cell: no such runs.",
+        "An empty cell: no such runs. On CIFAR both protocols are the same runs.",
         table(["claim", *map(escaped, conditions)], rows),
     ]
 

@@ -71,8 +71,8 @@ class Dense:
         self.fisher_rank, self.low = 16, {}  # the diagonal and the rows of a low-rank Fisher, new and old
         self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
-        self.signals, self.evenness, self.growth = ("sampled", 0.0, 1.0) if name == "NCL" else ("normal", 0.5, 1.0)
-        self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 50.0}.get(name, self.strength)
+        self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
+        self.strength = 10_000.0 if name == "NCL" else self.strength
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)

@@ -37,7 +37,7 @@ VARIANTS = {
     ],
     "moments": [
         {"signals": "observed", "strength": 3.0},
-        {"signals": "sampled", "fisher_samples": 5},
+        {"signals": "normal", "fisher_samples": 5},
         {"signals": "expected", "strength": 3.0},
         {"fisher_samples": 5},
     ],

@@ -62,13 +62,14 @@ class KroneckerFOPNG(ContinualOptimizer):
 
     Args:
         model: the model to train.
-        lr: eta, the learning rate; the default is for tasks of thousands of steps, ten times as much for hundreds.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
+        lr: eta, the learning rate, SGD's.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. The default is for tasks of thousands
+            of steps, a tenth of it for hundreds.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
-        signals: what is sent back from the outputs for the moments: "normal" (noise of variance one: all outputs count alike), or
-            the score of "observed" (the data's), "sampled" (the model's) or "expected" (all) labels, as in a Fisher.
+        signals: what is sent back from the outputs for the moments: the score of "sampled" (the model's), "observed" (the data's)
+            or "expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
@@ -93,12 +94,12 @@ class KroneckerFOPNG(ContinualOptimizer):
     def __init__(
         self,
         model: nn.Module,
-        lr: float = 0.03,
+        lr: float = 0.1,
         *,
-        strength: float = 50.0,
+        strength: float = 100.0,
         evenness: float = 0.5,
         growth: float = 1.0,
-        signals: Signals = "normal",
+        signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
         momentum: float = 0.0,
