@@ -245,6 +245,25 @@ def test_two_settings_together_are_a_heat_map():
     assert "Two settings together" not in one
 
 
+def test_three_settings_are_a_heat_map_of_two_for_each_value_of_the_third():
+    def accuracy(rate, strength, evenness):
+        return 0.5 + rate + strength / 1000 + evenness / 10
+
+    points = [(r, s, e) for r in (0.1, 0.2, 0.3) for s in (10, 30, 100) for e in (0, 0.5)]
+    runs = [
+        held_out(accuracy(r, s, e), method="fopng-k", settings={"lr": r, "strength": s, "evenness": e})
+        for r, s, e in points
+    ]
+    even, uneven = re.findall(r'<table class="heat".*?</table>', report.report_html(runs[::-1], title="x"), re.DOTALL)
+    if "evenness=0:" in even:
+        even, uneven = uneven, even
+    for table, evenness in ((even, 0.5), (uneven, 0)):
+        assert f"fopng-k, evenness={evenness}: lr down, strength across" in table
+        numbers = [float(cell) for cell in re.findall(r"<td class=.*?>([\d.]+)</a></td>", table)]
+        assert numbers == pytest.approx([100 * accuracy(r, s, e) for r, s, e in points if e == evenness], abs=0.06)
+    assert ("chosen" in even, "chosen" in uneven) == (True, False)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 4])
 def test_a_method_whose_every_run_diverged(rows):
     runs = [diverged(run, rows) for run in laboratory(["sgd"])]

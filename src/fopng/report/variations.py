@@ -55,6 +55,8 @@ class Cell:
 class Grid:
     """The accuracy of one method over the values of two settings."""
 
+    label: str
+    """The method, with the values of all other settings that vary."""
     method: str
     down: str
     """The setting with a row a value."""
@@ -82,24 +84,38 @@ class Choice:
         return next((line for point, line in points if point is self.response.chosen), None)
 
     @property
-    def grid(self) -> Grid | None:
-        """Every point, where two settings vary and no more."""
+    def grids(self) -> list[Grid]:
+        """Over the two settings with the most values: a grid for each choice of the others that was tried with most."""
         response = self.response
-        if len(response.names) != 2:
-            return None
+        if len(response.names) < 2:
+            return []
         values = {name: [value for value, _ in response.profile(name)] for name in response.names}
-        down, across = sorted(response.names, key=lambda name: (-len(values[name]), name))
-        found = {
-            tuple(canonical_json(point.settings.get(name)) for name in (down, across)): Cell(
-                point.accuracy, line, point.refused is not None, point is response.chosen
+        down, across, *others = sorted(response.names, key=lambda name: (-len(values[name]), name))
+        found: dict[str, dict[str, Cell]] = {}
+        labels = {}
+        for point, line in zip(response.points, self.lines, strict=True):
+            fixed = {name: point.settings.get(name) for name in others}
+            labels[canonical_json(fixed)] = ", ".join(
+                [response.method, *(f"{name}={shown(value)}" for name, value in fixed.items())]
             )
-            for point, line in zip(response.points, self.lines, strict=True)
-        }
-        cells = tuple(
-            tuple(found.get((canonical_json(row), canonical_json(column))) for column in values[across])
-            for row in values[down]
-        )
-        return Grid(response.method, down, across, tuple(values[down]), tuple(values[across]), cells)
+            place = canonical_json([point.settings.get(name) for name in (down, across)])
+            cell = Cell(point.accuracy, line, point.refused is not None, point is response.chosen)
+            found.setdefault(canonical_json(fixed), {})[place] = cell
+        return [
+            Grid(
+                labels[fixed],
+                response.method,
+                down,
+                across,
+                tuple(values[down]),
+                tuple(values[across]),
+                tuple(
+                    tuple(cells.get(canonical_json([row, column])) for column in values[across]) for row in values[down]
+                ),
+            )
+            for fixed, cells in found.items()
+            if not others or 2 * len(cells) > len(values[down]) * len(values[across])
+        ]
 
 
 @final
@@ -119,8 +135,8 @@ class Sweep:
 
     @property
     def grids(self) -> list[Grid]:
-        """Of the methods of which two settings vary."""
-        return [grid for choice in self.choices if (grid := choice.grid) is not None]
+        """Of the methods of which two settings vary, or more."""
+        return [grid for choice in self.choices for grid in choice.grids]
 
     @property
     def variations(self) -> list[Variation]:
