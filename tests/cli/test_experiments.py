@@ -1,4 +1,4 @@
-"""sweep, ablate, paper, claims, export, publish: what they do, and what they say when they cannot."""
+"""sweep, ablate, paper, claims, export, restore, publish: what they do, and what they say when they cannot."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import pytest
 import fopng.paper.plan
 import fopng.runs
 import fopng.together
+from fopng.store import Store
 
 SWEEP = """
 benchmarks = ["split-digits"]
@@ -145,6 +146,8 @@ class TestSweep:
             (["paper", "--only", "figure"], "a part of the paper"),
             (["paper", "--seeds", "none"], "--seeds"),
             (["export", "nowhere", "results"], "Expected finished runs in nowhere, got none. See:"),
+            (["restore", "nowhere", "runs"], "Expected finished runs in nowhere, got none. See:"),
+            (["restore", "not-there", "runs"], "not-there"),
         ],
     )
     def test_mistakes(self, run, tmp_path, arguments, message):
@@ -153,6 +156,37 @@ class TestSweep:
         assert code == 2
         assert message in err
         assert results_there(tmp_path) == {}
+
+
+class TestRestore:
+    def test_a_sweep_goes_on_elsewhere(self, run, tmp_path):
+        (tmp_path / "mine.toml").write_text(SWEEP)
+        assert run("sweep", "mine.toml", "--method", "sgd")[0] == 0
+        assert run("export", "runs", "results")[0] == 0
+        code, out, err = run("restore", "results", "elsewhere", "--method", "sgd", "--json")
+        assert (code, json.loads(out)) == (0, {"restored": 8, "there": 0}), err
+        assert "8 runs restored in elsewhere, 0 there already." in err
+
+        def numbers(place):
+            found = Store(tmp_path / place).results()
+            return {each.config.key: (each.accuracy, each.validation_accuracy, each.seconds) for each in found}
+
+        assert numbers("elsewhere") == numbers("runs")
+        code, out, err = run("sweep", "mine.toml", "--out", "elsewhere", "--dry-run")
+        assert code == 0, err
+        assert "4 runs to do in this round, 6 there already" in err
+        before = {path: path.read_bytes() for path in (tmp_path / "elsewhere").rglob("result.json")}
+        assert run("sweep", "mine.toml", "--method", "sgd", "--out", "elsewhere")[0] == 0
+        assert {path: path.read_bytes() for path in (tmp_path / "elsewhere").rglob("result.json")} == before
+
+    def test_what_is_there_is_left_alone(self, run, tmp_path):
+        assert run("run", "split-digits", "sgd", "--seeds", "2", *QUICK)[0] == 0
+        assert run("export", "runs", "results")[0] == 0
+        before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+        code, _, err = run("restore", "results", "runs")
+        assert code == 0
+        assert "0 runs restored in runs, 2 there already." in err
+        assert {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()} == before
 
 
 class TestAblate:
