@@ -1,6 +1,7 @@
 """The figures of a page, drawn by matplotlib."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,7 @@ def plot_grids(grids: Sequence[Grid]) -> "Figure":
             for j, cell in enumerate(row):
                 if cell is not None and cell.chosen:
                     axes.add_patch(_outline(j, k))
-        axes.set_title(shortened(one_line(grid.label), 28), fontsize=8)
+        axes.set_title(textwrap.fill(shortened(one_line(grid.label), 84), 28), fontsize=8)
         axes.set_ylabel(shortened(one_line(grid.down), 24), fontsize=7, color=INK)
         axes.set_xlabel(shortened(one_line(grid.across), 24), fontsize=7, color=INK)
     return figure

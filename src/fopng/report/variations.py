@@ -1,6 +1,6 @@
 """Sweeps and ablations, section by section: the methods that were varied on one benchmark under one protocol."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar, final
@@ -8,7 +8,7 @@ from typing import TypeVar, final
 from fopng.benchmarks.catalog import listing_order
 from fopng.config import Value, canonical_json
 from fopng.findings import Ablation, Response
-from fopng.report.lines import Line, label_of
+from fopng.report.lines import Line, label_of, labelled
 from fopng.report.summary import details_of
 from fopng.report.words import shown
 from fopng.result import RunResult
@@ -85,37 +85,38 @@ class Choice:
 
     @property
     def grids(self) -> list[Grid]:
-        """Over the two settings with the most values: a grid for each choice of the others that was tried with most."""
+        """Over the two settings with the most values, a grid for each choice of the others.
+
+        With three settings or more, only those of which more than half of the pairs were tried, and with them the one of the
+        choice: a drawn search has as many choices of the others as points, and none.
+        """
         response = self.response
         if len(response.names) < 2:
             return []
         values = {name: [value for value, _ in response.profile(name)] for name in response.names}
         down, across, *others = sorted(response.names, key=lambda name: (-len(values[name]), name))
         found: dict[str, dict[str, Cell]] = {}
-        labels = {}
         for point, line in zip(response.points, self.lines, strict=True):
-            fixed = {name: point.settings.get(name) for name in others}
-            labels[canonical_json(fixed)] = ", ".join(
-                [response.method, *(f"{name}={shown(value)}" for name, value in fixed.items())]
-            )
-            place = canonical_json([point.settings.get(name) for name in (down, across)])
+            label = labelled(response.method, point.settings, others)
             cell = Cell(point.accuracy, line, point.refused is not None, point is response.chosen)
-            found.setdefault(canonical_json(fixed), {})[place] = cell
+            found.setdefault(label, {})[_place(point.settings.get(down), point.settings.get(across))] = cell
+        rows, columns = tuple(values[down]), tuple(values[across])
+        full = [label for label, cells in found.items() if not others or 2 * len(cells) > len(rows) * len(columns)]
         return [
-            Grid(
-                labels[fixed],
-                response.method,
-                down,
-                across,
-                tuple(values[down]),
-                tuple(values[across]),
-                tuple(
-                    tuple(cells.get(canonical_json([row, column])) for column in values[across]) for row in values[down]
-                ),
-            )
-            for fixed, cells in found.items()
-            if not others or 2 * len(cells) > len(values[down]) * len(values[across])
+            Grid(label, response.method, down, across, rows, columns, _laid_out(rows, columns, cells))
+            for label, cells in found.items()
+            if label in full or (full and any(cell.chosen for cell in cells.values()))
         ]
+
+
+def _place(row: Value, column: Value) -> str:
+    return canonical_json([row, column])
+
+
+def _laid_out(
+    rows: Iterable[Value], columns: Sequence[Value], cells: Mapping[str, Cell]
+) -> tuple[tuple[Cell | None, ...], ...]:
+    return tuple(tuple(cells.get(_place(row, column)) for column in columns) for row in rows)
 
 
 @final
