@@ -1,5 +1,6 @@
 """The digest of published results, and the pages in docs made again from the files under results/."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,6 +171,19 @@ def test_the_runs_of_fopng_k_that_are_shown_have_its_defaults():
     assert len(shown) == 15
     defaults = canonical_json(defaults_of(METHODS["fopng-k"]))
     assert {canonical_json(settings) for settings in shown} == {defaults}
+
+
+def test_what_is_said_of_twenty_tasks_is_what_was_measured():
+    runs = load_results([ROOT / "bench" / "results" / "stream-20"])
+    assert [run.config.seed for run in runs] == [10, 11]
+    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8")
+    for words, numbers in (
+        ("over all tasks in the end", [run.final_accuracy for run in runs]),
+        ("points forgotten", [run.forgetting for run in runs]),
+    ):
+        each = ", ".join(f"{100 * number:.2f}" for number in numbers)
+        mean = f"{100 * sum(numbers) / len(numbers):.1f}"
+        assert re.search(rf"{mean}( %)? {words} \({each}[;)]", text), (words, mean, each)
 
 
 def test_the_tables_of_evenness_are_those_of_its_sweep():
