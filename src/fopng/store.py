@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -26,6 +26,21 @@ class Store:
         """Where this run lives, whether it was begun or not."""
         path = self.root / folder_name(config.benchmark) / folder_name(config.method) / config.key
         return RunFolder(path, config)
+
+    def take(self, results: Iterable[RunResult]) -> int:
+        """Make finished runs of results from elsewhere. Says how many; those that are finished here are left alone.
+
+        Raises:
+            HeldError: another process is doing one of them.
+        """
+        taken = 0
+        for result in results:
+            folder = self.folder(result.config)
+            with folder.claim() as done:
+                if done is None:
+                    folder.finish(result)
+                    taken += 1
+        return taken
 
     def results(
         self,

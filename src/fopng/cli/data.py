@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fopng.cli.output import DataDirOption, JsonOption, megabytes, show_json, show_table
+from fopng.cli.options import JsonOption
+from fopng.cli.output import DataDirOption, megabytes, show_json, show_table
 from fopng.cli.progress import DownloadProgress
 
 app = typer.Typer(help="Where the datasets are, getting them, checking them.", no_args_is_help=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fopng.cli.options import complete_methods
-from fopng.cli.output import JsonOption, show_json, show_table
+from fopng.cli.options import JsonOption, complete_methods
+from fopng.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
     from fopng.methods.catalog import MethodEntry

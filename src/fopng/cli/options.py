@@ -255,3 +255,17 @@ TrackOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+OnlyBenchmarks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--benchmark", help="Only this one. Can be repeated.", autocompletion=complete_benchmarks, show_default=False
+    ),
+]
+OnlyMethods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method", help="Only this one. Can be repeated.", autocompletion=complete_methods, show_default=False
+    ),
+]
+OnlyProtocol = Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.", show_default=False)]

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 DataDirOption = Annotated[
     Path | None,
     typer.Option("--data-dir", help="A folder to look in first; FOPNG_DATA is the same.", show_default=False),

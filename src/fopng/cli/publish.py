@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fopng.cli.options import Protocol, complete_benchmarks, complete_methods
-from fopng.cli.output import JsonOption, show_json
-
-if TYPE_CHECKING:
-    from fopng.result import RunResult
-
-
-BenchmarkOption = Annotated[
-    list[str] | None,
-    typer.Option("--benchmark", help="Only this one. Can be repeated.", autocompletion=complete_benchmarks),
-]
-MethodOption = Annotated[
-    list[str] | None,
-    typer.Option("--method", help="Only this one. Can be repeated.", autocompletion=complete_methods),
-]
-ProtocolOption = Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.")]
+from fopng.cli.options import JsonOption, OnlyBenchmarks, OnlyMethods, OnlyProtocol
+from fopng.cli.output import show_json
 
 
 def export(
     runs: Annotated[Path, typer.Argument(help="The folder of the runs.")],
     target: Annotated[Path, typer.Argument(help="The folder that the files go into.")],
-    benchmark: BenchmarkOption = None,
-    method: MethodOption = None,
-    protocol: ProtocolOption = None,
+    benchmark: OnlyBenchmarks = None,
+    method: OnlyMethods = None,
+    protocol: OnlyProtocol = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write results into a few small files, beside what is there already: a run that is new replaces an old one."""
-    from fopng.cli.results import say_written
+    from fopng.cli.results import asked_for, say_written
     from fopng.export import write_bundles
     from fopng.store import load_results
 
-    new = _chosen(runs, benchmark, method, protocol)
+    new = asked_for([runs], benchmark, method, protocol)
     old = load_results([target]) if target.is_dir() else []
     written = write_bundles(target, {result.config.key: result for result in (*old, *new)}.values())
     if as_json:
@@ -50,27 +36,21 @@ def export(
 def restore(
     results: Annotated[Path, typer.Argument(help="The folder of exported results, or of runs.")],
     target: Annotated[Path, typer.Argument(help="The folder of runs that they go into.")],
-    benchmark: BenchmarkOption = None,
-    method: MethodOption = None,
-    protocol: ProtocolOption = None,
+    benchmark: OnlyBenchmarks = None,
+    method: OnlyMethods = None,
+    protocol: OnlyProtocol = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put exported results into a folder of runs, where they count as done: what is asked for there goes on from them."""
-    from fopng.cli.results import say
+    from fopng.cli.results import asked_for, say
+    from fopng.report.words import counted
     from fopng.store import Store
 
-    there = 0
-    found = _chosen(results, benchmark, method, protocol)
-    for result in found:
-        folder = Store(target).folder(result.config)
-        with folder.claim() as done:
-            if done is None:
-                folder.finish(result)
-            else:
-                there += 1
+    found = asked_for([results], benchmark, method, protocol)
+    restored = Store(target).take(found)
     if as_json:
-        show_json({"restored": len(found) - there, "there": there})
-    say(f"{len(found) - there} runs restored in {target}, {there} there already.")
+        show_json({"restored": restored, "there": len(found) - restored})
+    say(f"{counted(restored, 'run', 'runs')} restored in {target}, {len(found) - restored} there already.")
 
 
 def publish(
@@ -90,17 +70,3 @@ def publish(
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(path, text)
         say_written(path)
-
-
-def _chosen(
-    place: Path, benchmarks: list[str] | None, methods: list[str] | None, protocol: Protocol | None
-) -> list[RunResult]:
-    """The results in a folder that the options ask for, at least one."""
-    from fopng.cli.results import no_finished_runs
-    from fopng.store import load_results, selection
-
-    protocols = None if protocol is None else [protocol.value]
-    found = load_results([place], selection(benchmarks=benchmarks, methods=methods, protocols=protocols))
-    if not found:
-        raise no_finished_runs([place], some=bool(benchmarks or methods or protocols))
-    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fopng.cli.options import JsonOption, Protocol, complete_benchmarks, complete_methods
+from fopng.cli.options import JsonOption, OnlyBenchmarks, OnlyMethods, OnlyProtocol
 
 if TYPE_CHECKING:
     from fopng.result import RunResult
@@ -56,22 +56,9 @@ def report(
             show_default=False,
         ),
     ] = None,
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--benchmark",
-            help="Only this one. Can be repeated.",
-            autocompletion=complete_benchmarks,
-            show_default=False,
-        ),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method", help="Only this one. Can be repeated.", autocompletion=complete_methods, show_default=False
-        ),
-    ] = None,
-    protocol: Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.", show_default=False)] = None,
+    benchmark: OnlyBenchmarks = None,
+    method: OnlyMethods = None,
+    protocol: OnlyProtocol = None,
     matrix: Annotated[
         bool,
         typer.Option("--matrix", help="In a .csv file the accuracy matrices, a row an entry, instead of the scores."),
@@ -80,17 +67,15 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page from whatever runs are there, and print its tables."""
-    from fopng.cli.results import no_finished_runs, show_results
-    from fopng.store import load_results, selection
+    from fopng.cli.results import asked_for, show_results
 
     kind = kind or _format_of(output)
     if matrix and kind is not Format.CSV:
         raise ValueError(f"Expected --format csv for --matrix, got {kind.value}.")
-    keeps = selection(benchmarks=benchmark, methods=method, protocols=None if protocol is None else [protocol.value])
     places = places or [Path("runs")]
-    results = load_results(places, keeps, damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
-    if not results:
-        raise no_finished_runs(places, some=bool(benchmark or method or protocol))
+    results = asked_for(
+        places, benchmark, method, protocol, damaged=lambda error: typer.echo(f"fopng: {error}", err=True)
+    )
     show_results(results, as_json=as_json)
     _write(output or kind.target, kind, results, title=title, matrix=matrix)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from fopng.result import RunResult
+    from fopng.cli.options import Protocol
+    from fopng.result import DamagedFileError, RunResult
 
 
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
@@ -60,8 +61,33 @@ def say(sentence: str) -> None:
     Console(stderr=True, highlight=False, emoji=False).print(sentence, markup=False, soft_wrap=True)
 
 
-def no_finished_runs(places: Sequence[Path], *, some: bool) -> ValueError:
-    """The error for places without results, or without those of the kind that was asked for."""
-    which = " of the kind that was asked for" if some else ""
-    named = ", ".join(map(str, places))
-    return ValueError(f"Expected finished runs in {named}, got none{which}. See: fopng show --out {places[0]}")
+def asked_for(
+    places: Sequence[Path],
+    benchmarks: list[str] | None,
+    methods: list[str] | None,
+    protocol: Protocol | None,
+    *,
+    damaged: Callable[[DamagedFileError], None] | None = None,
+) -> list[RunResult]:
+    """The results in some places that a command's options ask for.
+
+    Args:
+        places: folders of runs, or of exported results.
+        benchmarks: only these.
+        methods: only these.
+        protocol: only this one.
+        damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
+
+    Raises:
+        ValueError: there are none.
+    """
+    from fopng.store import load_results, selection
+
+    protocols = None if protocol is None else [protocol.value]
+    keeps = selection(benchmarks=benchmarks, methods=methods, protocols=protocols)
+    results = load_results(places, keeps, damaged=damaged)
+    if not results:
+        which = " of the kind that was asked for" if benchmarks or methods or protocols else ""
+        named = ", ".join(map(str, places))
+        raise ValueError(f"Expected finished runs in {named}, got none{which}. See: fopng show --out {places[0]}")
+    return results
