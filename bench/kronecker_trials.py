@@ -151,7 +151,14 @@ class Book:
         if key_of(line) not in self.done:
             settings = {key: value for key, value in point.items() if key != "lr"}
             method = TRIALS[name][0](
-                momentum=0.0, evenness=0.0, growth=1.0, signals="normal", fisher_samples=2000, rank=128, **settings
+                momentum=0.0,
+                evenness=0.0,
+                growth=1.0,
+                balance=1.0,
+                signals="normal",
+                fisher_samples=2000,
+                rank=128,
+                **settings,
             )
             line["accuracy"] = round(100 * self.bench.run(benchmark, seed, method, point["lr"]), 4)
             with self.path.open("a") as file:

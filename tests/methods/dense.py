@@ -72,6 +72,7 @@ class Dense:
         self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
+        self.balance, self.units = 1.0, []  # of each task's Fisher
         self.strength = 10_000.0 if name == "NCL" else self.strength
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
@@ -194,7 +195,8 @@ class Dense:
         inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
         outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
         squares = squares * outside
-        unit = self.unit(layers, squares)
+        self.units.append(self.unit(layers, squares))
+        unit = self.units[-1] ** self.balance
         for layer, (A, G) in layers.items():
             G = G / unit
             before = self.layers.get(layer, (torch.zeros_like(A), torch.zeros_like(G)))
@@ -374,7 +376,9 @@ class Dense:
             return g
         layers = {layer: (A, self.counted(G)) for layer, (A, G) in self.layers.items()}
         F = layerwise_fisher(self.model, layers, sum(self.weights))
-        strength = self.strength if self.name == "NCL" else self.strength * self.done ** (self.growth - 1)
+        common = sum(self.units) / self.done
+        strength = self.strength / common ** (1 - self.balance)
+        strength = strength if self.name == "NCL" else strength * self.done ** (self.growth - 1)
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
         return torch.linalg.solve(damped(strength * F, 1.0), whole)[part]

@@ -65,6 +65,8 @@ OWN = {
         {"evenness": 0.5, "signals": "expected"},
         {"evenness": 1.0, "strength": 3.0},
         {"growth": 0.0, "strength": 10.0},
+        {"balance": 0.0, "strength": 10.0},
+        {"balance": 0.3, "growth": 0.5},
     ],
     "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
     "EWC": [{"strength": 3.0}],

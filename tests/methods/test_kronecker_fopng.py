@@ -259,13 +259,14 @@ def test_memory_does_not_grow_with_tasks():
     assert isinstance(optimizer, fopng.KroneckerFOPNG)
 
 
-def test_strength_means_the_same_whatever_the_scale():
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_strength_means_the_same_whatever_the_scale(balance):
     """Inputs ten times as large, signals three times: the same share of the gradient is left."""
     left = []
     for a, d in ((1.0, 1.0), (10.0, 3.0)):
         torch.manual_seed(0)
         world = single_head()
-        optimizer = make(NAME, world)
+        optimizer = make(NAME, world, balance=balance)
         A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
         moments = LayerMoments(a**2 * A @ A.T, d**2 * G @ G.T)
         rest = (a * d) ** 2 * torch.rand(flat(world.model).shape, dtype=torch.float64)
@@ -289,6 +290,29 @@ def test_the_sum_over_tasks_has_the_sums_trace():
     torch.testing.assert_close(kept[0].trace() * kept[1], sum(own.inputs.trace() * own.signals for own in tasks))
     torch.testing.assert_close(kept[0], sum(own.inputs for own in tasks))
     torch.testing.assert_close(kept[0].trace() * kept[1].trace(), torch.tensor(3 * 24.0).double())
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.4, 1.0])
+def test_tasks_count_as_alike_as_asked(balance):
+    """Of two Fishers the larger, c times the other, weighs `c^(1 - balance)` times as much; at both ends both weigh 2 s."""
+    method, c = make(NAME, single_head(), balance=balance, strength=7.0, evenness=0.0).method, 50.0
+    for scale, place in ((1.0, slice(0, 10)), (c, slice(10, 20))):
+        rest = torch.zeros(39, dtype=torch.float64)
+        rest[place] = scale
+        method.remember(Moments({}, rest))
+    held = method.weight() * method.old_fisher().diagonal
+    assert held[0] > 0
+    torch.testing.assert_close(held[10] / held[0], torch.tensor(c ** (1 - balance)).double())
+    if balance in (0.0, 1.0):
+        torch.testing.assert_close(held.sum() / 10, torch.tensor(2 * 7.0).double())
+
+
+@pytest.mark.parametrize("balance", [0.0, 1.0])
+def test_a_task_that_sends_nothing_back_holds_nothing(balance):
+    method = make(NAME, single_head(), balance=balance).method
+    g = torch.randn(39, dtype=torch.float64)
+    method.remember(Moments({}, torch.zeros(39, dtype=torch.float64)))
+    torch.testing.assert_close(method.held_back(g), g)
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.5, 1.0])

@@ -8,11 +8,14 @@ from torch import Tensor, nn
 
 from fopng.kronecker import across
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.kronecker import KroneckerMemory
+from fopng.methods.kronecker import KroneckerMemory, key
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import SHARE
 from fopng.moments import Moments
 from fopng.types import Predict
+
+UNITS = key("units")
+"""The sum over old tasks of their Fishers' units."""
 
 
 @final
@@ -20,20 +23,22 @@ from fopng.types import Predict
 class KroneckerFOPNGMethod(KroneckerMemory):
     """`v = eta (I + s T^(q-1) F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
 
-    `F_old` is the sum over the T old tasks of their Fishers, each in a unit of its own, the mean of its diagonal: s means the same
-    whatever the scale of inputs and outputs and the number of parameters, and all tasks count alike.
+    `F_old = sum_t F_t / (f_t^b f^(1-b))` over the T old tasks, `f_t` the mean of the diagonal of a task's Fisher and f the mean of
+    those: s means the same whatever the scale of inputs and outputs and the number of parameters.
 
     Args:
         evenness: e, how much all outputs of a layer count alike.
         growth: q, how what is held back grows with the number of tasks: 0 takes their mean, 1 their sum.
+        balance: b, how alike old tasks count, whatever the size of their Fishers.
     """
 
     evenness: float | Tensor
     growth: float | Tensor
+    balance: float | Tensor
 
     def check(self) -> None:
         super().check()
-        SHARE.check(self, "evenness", "growth")
+        SHARE.check(self, "evenness", "growth", "balance")
 
     def counted(self, signals: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""
@@ -43,14 +48,20 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def remember(self, moments: Moments) -> None:
         unit = moments.mean_diagonal()
-        # nothing came back from the outputs: there is nothing to hold on to
-        super().remember(moments.over(torch.where(unit > 0, unit, 1.0)))
+        self.matrices[UNITS] = self.matrices.get(UNITS, torch.zeros_like(unit)) + unit
+        super().remember(moments.over(_unit(unit) ** self.balance))
 
     def weight(self) -> float | Tensor:
-        return self.strength * self.tasks() ** (self.growth - 1)
+        common = _unit(self.matrices[UNITS] / self.tasks())
+        return self.strength * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
+
+
+def _unit(mean: Tensor) -> Tensor:
+    """What to divide by; where nothing came back from the outputs there is nothing to hold on to."""
+    return torch.where(mean > 0, mean, 1.0)
 
 
 @final
@@ -68,6 +79,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
+        balance: from 1, all old tasks count alike, to 0, as much as their Fishers are large: a task that was hardly learnt, or that
+            the model is sure of, has a small one.
         signals: what is sent back from the outputs for the moments: the score of "sampled" (the model's), "observed" (the data's)
             or "expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -99,6 +112,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         strength: float = 100.0,
         evenness: float = 0.5,
         growth: float = 1.0,
+        balance: float = 1.0,
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
@@ -114,6 +128,7 @@ class KroneckerFOPNG(ContinualOptimizer):
             strength=strength,
             evenness=evenness,
             growth=growth,
+            balance=balance,
             signals=signals,
             fisher_samples=fisher_samples,
             rank=rank,
