@@ -1,18 +1,12 @@
 """The digest of published results, and the pages in docs made again from the files under results/."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fopng.ablations import ABLATIONS
-from fopng.config import canonical_json
-from fopng.experiments import SELECTED_SETTINGS, sort_out
-from fopng.methods.catalog import METHODS
 from fopng.publishing import digest, method_results, pages
-from fopng.request import defaults_of
-from fopng.scores import Estimate
 from fopng.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
@@ -103,110 +97,3 @@ def test_tables_are_whole():
 def test_the_published_pages_are_those_of_the_committed_results():
     for name, text in pages(load_results([ROOT / "results"])).items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text
-
-
-READ = {
-    "SGD": ("sgd", None),
-    "Adam": ("adam", None),
-    "EWC": ("ewc", None),
-    "FNG": ("fng", None),
-    "OGD": ("ogd", None),
-    "FOPNG, printed form": ("fopng", "printed"),
-    "PreFisher, printed form": ("fopng-prefisher", "printed"),
-    "FOPNG, orthogonal form": ("fopng", "orthogonal"),
-    "GPM": ("gpm", None),
-    "NCL": ("ncl", None),
-    "`fopng-k`, ours": ("fopng-k", None),
-}
-
-
-WHERE = {
-    "Split": "split-mnist",
-    "Rotated": "rotated-mnist",
-    "Permuted": "permuted-mnist",
-    "Split-CIFAR10": "split-cifar10",
-    "Split-CIFAR100": "split-cifar100",
-}
-SEEDS = {"split-cifar10": 3, "split-cifar100": 3}
-
-
-def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
-    results = [
-        ("tuned" if each.settings == SELECTED_SETTINGS else run.config.protocol, run)
-        for each in sort_out(load_results([ROOT / "results"])).comparisons
-        for run in each.results
-    ]
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("## What it costs")[0]
-    tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    papers = list(READ)[: list(READ).index("GPM")]
-    for table, names in zip(tables, (list(READ), papers), strict=True):
-        heading, _, *rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table.splitlines()]
-        assert [row[0] for row in rows] == names
-        columns, benchmark = [], ""
-        for title in heading[1:]:
-            name, _, protocol = title.rpartition(", ")
-            benchmark = WHERE[name] if name else benchmark
-            columns.append((benchmark, protocol))
-        for name, *cells in rows:
-            method, form = READ[name]
-            for (where, protocol), cell in zip(columns, cells, strict=True):
-                runs = [
-                    result.final_accuracy
-                    for column, result in results
-                    if (result.config.benchmark, column, result.config.method) == (where, protocol, method)
-                    and result.config.settings.get("projection") == form
-                ]
-                if not runs:
-                    assert cell == "", (name, where, protocol)
-                    continue
-                found = Estimate.of(runs)
-                assert len(runs) == SEEDS.get(where, 5)
-                assert cell == f"{100 * found.mean:.1f} ± {100 * found.half_width(0.95):.1f}", (name, where, protocol)
-
-
-def test_the_runs_of_fopng_k_that_are_shown_have_its_defaults():
-    everything = sort_out(load_results([ROOT / "results"])).comparisons
-    papers = [run for each in everything if each.settings != SELECTED_SETTINGS for run in each.results]
-    shown = [run.config.settings for run in papers if run.config.method == "fopng-k"]
-    assert len(shown) == 15
-    defaults = canonical_json(defaults_of(METHODS["fopng-k"]))
-    assert {canonical_json(settings) for settings in shown} == {defaults}
-
-
-def test_what_is_said_of_twenty_tasks_is_what_was_measured():
-    runs = load_results([ROOT / "bench" / "results" / "stream-20"])
-    assert [run.config.seed for run in runs] == [10, 11]
-    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8")
-    for words, numbers in (
-        ("over all tasks in the end", [run.final_accuracy for run in runs]),
-        ("points forgotten", [run.forgetting for run in runs]),
-    ):
-        each = ", ".join(f"{100 * number:.2f}" for number in numbers)
-        mean = f"{100 * sum(numbers) / len(numbers):.1f}"
-        assert re.search(rf"{mean}( %)? {words} \({each}[;)]", text), (words, mean, each)
-
-
-def test_the_tables_of_evenness_are_those_of_its_sweep():
-    runs = load_results([ROOT / "bench" / "results" / "evenness"])
-    found = {}
-    for run in runs:
-        assert run.config.settings["growth"] == 1
-        lr, strength, evenness, signals = (
-            run.config.settings[name] for name in ("lr", "strength", "evenness", "signals")
-        )
-        last = run.validation_accuracy[-1]
-        column = (run.config.benchmark, signals, evenness)
-        found.setdefault((lr, strength), {})[column] = f"{100 * sum(last) / len(last):.1f}"
-    columns = [
-        (f"{place}-mnist", signals, evenness)
-        for place in ("split", "rotated", "permuted")
-        for signals in ("normal", "sampled")
-        for evenness in (0, 0.5)
-    ]
-    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8").partition("### Evenness, measured")[2]
-    _, _, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.partition("\n\n|")[2].partition("\n\n")[0].splitlines()
-    ]
-    table = {tuple(map(float, point.split(","))): cells for point, *cells in rows}
-    assert {point: [cells[column] for column in columns] for point, cells in found.items()} == table
