@@ -95,6 +95,10 @@ def test_a_choice_at_the_edge_is_said():
     assert respond(grid({0.1: [0.3], 0.2: [0.2]}), Rule()).notes == ()
 
 
+def test_nothing_lies_beyond_zero():
+    assert respond(grid({0.0: [0.3], 0.1: [0.2], 0.2: [0.1]}), Rule()).notes == ()
+
+
 def test_anything_that_differs_is_a_setting():
     runs = [held_out(0.5 + epochs / 10, epochs=epochs, settings={"lr": 0.1}) for epochs in (1, 2)]
     response = respond(runs, Rule(), names=["lr"])

@@ -98,13 +98,13 @@ def _notes(response: Response) -> list[str]:
 
 
 def _edges(response: Response) -> list[str]:
-    """A choice at the end of what was tried may not be the best there is."""
+    """A choice at the end of what was tried may not be the best there is; 0 is the end of what can be tried."""
     notes: list[str] = []
     for name in response.names if response.chosen is not None else []:
         assert response.chosen is not None
         values = sorted({v for p in response.points if isinstance(v := p.settings.get(name), int | float)})
         chosen = response.chosen.settings.get(name)
-        if len(values) > 2 and chosen in (values[0], values[-1]):
+        if len(values) > 2 and chosen in (values[0], values[-1]) and chosen != 0:
             end = "smallest" if chosen == values[0] else "largest"
             notes.append(f"{name} = {chosen:g} is the {end} that was tried.")
     return notes
