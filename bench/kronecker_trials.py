@@ -154,7 +154,7 @@ class Book:
                 momentum=0.0,
                 evenness=0.0,
                 growth=1.0,
-                balance=1.0,
+                balance=0.0,
                 signals="normal",
                 fisher_samples=2000,
                 rank=128,

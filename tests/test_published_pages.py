@@ -168,7 +168,8 @@ def test_the_table_of_all_five_is_that_of_the_committed_results():
 
 def balance_runs():
     """The runs of the sweeps of balance: final accuracy held out and that of the first task."""
-    for run in load_results([ROOT / "bench" / "results" / "balance"]):
+    runs = load_results([ROOT / "bench" / "results" / "balance"])
+    for run in (run for run in runs if run.config.validation and run.status == "finished"):
         last = run.validation_accuracy[-1]
         yield run.config.benchmark, run.config.settings, sum(last) / len(last), last[0]
 

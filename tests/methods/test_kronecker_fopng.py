@@ -307,12 +307,43 @@ def test_tasks_count_as_alike_as_asked(balance):
         torch.testing.assert_close(held.sum() / 10, torch.tensor(2 * 7.0).double())
 
 
-@pytest.mark.parametrize("balance", [0.0, 1.0])
+@pytest.mark.parametrize("balance", [0.0, 0.4, 1.0])
 def test_a_task_that_sends_nothing_back_holds_nothing(balance):
-    method = make(NAME, single_head(), balance=balance).method
+    """Alone, and beside one that does, which then has the weight of both unless all count alike."""
+    method = make(NAME, single_head(), balance=balance, strength=7.0).method
     g = torch.randn(39, dtype=torch.float64)
     method.remember(Moments({}, torch.zeros(39, dtype=torch.float64)))
     torch.testing.assert_close(method.held_back(g), g)
+    method.remember(Moments({}, torch.full_like(g, 1e-4)))
+    method.forget_derived()
+    torch.testing.assert_close(method.held_back(g), g / (1 + 7.0 * 2 ** (1 - balance)))
+
+
+def test_replicas_have_units_of_their_own():
+    """Two side by side, one of which nothing comes back to, with a balance each: as one by one."""
+    balances, g = torch.tensor([0.0, 0.5]).double(), torch.randn(2, 39, dtype=torch.float64)
+    tasks = [torch.rand(2, 39, dtype=torch.float64) * torch.tensor([[1.0], [c]]) for c in (0.0, 1e-3)]
+    both, *alone = (make(NAME, single_head(), balance=float(b)).method for b in (1.0, *balances))
+    both.balance = balances
+    for rest in tasks:
+        both.remember(Moments({}, rest))
+        for member, own in zip(alone, rest, strict=True):
+            member.remember(Moments({}, own))
+    expected = torch.stack([member.held_back(own) for member, own in zip(alone, g, strict=True)])
+    torch.testing.assert_close(both.held_back(g), expected)
+
+
+@pytest.mark.parametrize("stop", [0, 1])
+def test_a_state_goes_on_with_its_units(stop):
+    world = single_head()
+    other = world.twin()
+    run(make(NAME, world, balance=0.3, generator=torch.Generator().manual_seed(1)), world)
+    first = make(NAME, other, balance=0.3, generator=torch.Generator().manual_seed(1))
+    run(first, other, range(stop + 1))
+    second = make(NAME, other, balance=0.3)
+    second.load_state_dict(first.state_dict())
+    run(second, other, range(stop + 1, 3))
+    assert torch.equal(flat(world.model), flat(other.model))
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.5, 1.0])

@@ -299,6 +299,15 @@ def test_a_memory_too_small_for_its_tasks_is_told_and_left_as_it_was(name):
     assert optimizer.diagnose().directions == 2
 
 
+@pytest.mark.parametrize("balance", [0.0, 0.5])
+def test_what_was_added_up_with_one_balance_means_something_else_with_another(balance):
+    world = single_head()
+    state = make("KroneckerFOPNG", world).state_dict()
+    with pytest.raises(ValueError, match=f"Expected a state with .*, balance={balance:g}, got one with .*, balance=1"):
+        make("KroneckerFOPNG", world, balance=balance).load_state_dict(state)
+    make("KroneckerFOPNG", world, balance=1).load_state_dict(state)
+
+
 def test_what_a_prefisher_stored_means_something_else_to_another():
     world = single_head()
     state = make("FOPNGPreFisher", world).state_dict()

@@ -40,6 +40,11 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         super().check()
         SHARE.check(self, "evenness", "growth", "balance")
 
+    @property
+    def variant(self) -> str:
+        # the units are in the sums that are kept
+        return f"{super().variant}, balance={float(self.balance):g}"
+
     def counted(self, signals: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""
         each = signals.diagonal(dim1=-2, dim2=-1)
@@ -79,8 +84,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
-        balance: from 1, all old tasks count alike, to 0, as much as their Fishers are large: a task that was hardly learnt, or that
-            the model is sure of, has a small one.
+        balance: 1 where every task is learnt well: all old tasks count alike, also one whose Fisher is small since the model is
+            sure of it. 0 where early tasks end well below what later ones reach: each counts as much as its Fisher is large.
         signals: what is sent back from the outputs for the moments: the score of "sampled" (the model's), "observed" (the data's)
             or "expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
