@@ -194,15 +194,29 @@ def test_the_tables_of_balance_are_those_of_its_sweeps():
 
 def test_what_is_said_of_twenty_tasks_is_what_was_measured():
     runs = load_results([ROOT / "bench" / "results" / "stream-20"])
-    assert [run.config.seed for run in runs] == [10, 11]
-    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8")
-    for words, numbers in (
-        ("over all tasks in the end", [run.final_accuracy for run in runs]),
-        ("points forgotten", [run.forgetting for run in runs]),
+    (_, *tested), (_, *held_out) = tables(section("Long streams, measured"))[:2]
+    for (_, *cells), settings in zip(
+        tested, ({"strength": 5, "growth": 1}, {"strength": 100, "growth": 0}), strict=True
     ):
-        each = ", ".join(f"{100 * number:.2f}" for number in numbers)
-        mean = f"{100 * sum(numbers) / len(numbers):.1f}"
-        assert re.search(rf"{mean}( %)? {words} \({each}[;)]", text), (words, mean, each)
+        members = [r for r in runs if not r.config.validation and settings.items() <= r.config.settings.items()]
+        assert [run.config.seed for run in members] == [10, 11]
+        for cell, numbers in zip(
+            cells,
+            (
+                [run.final_accuracy for run in members],
+                [run.forgetting for run in members],
+                *([run.average_accuracy[after - 1] for run in members] for after in (5, 10)),
+            ),
+            strict=True,
+        ):
+            mean, _, each = cell.partition(" ")
+            assert mean == f"{100 * sum(numbers) / 2:.1f}"
+            assert each in ("", "(" + ", ".join(f"{100 * number:.2f}" for number in numbers) + ")")
+    for name, cell, _ in held_out:
+        members = [r for r in runs if r.config.validation and r.config.method == NAMED.get(name, name.lower())]
+        found = [(sum(run.validation_accuracy[-1]) / 20, run.forgetting) for run in members]
+        accuracy, forgotten = max(found)
+        assert cell == f"{100 * accuracy:.1f} ({100 * forgotten:.1f})", name
 
 
 def test_the_tables_of_evenness_are_those_of_its_sweep():
