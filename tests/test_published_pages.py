@@ -192,6 +192,21 @@ def test_the_tables_of_balance_are_those_of_its_sweeps():
         assert cells == [f"{accuracy:.1f} ({first:.1f})" for accuracy, first in means], point
 
 
+def test_the_table_of_ranks_is_that_of_its_runs():
+    ((_, *rows),) = tables(section("Rank, measured"))
+    found = {}
+    for run in load_results([ROOT / "bench" / "results" / "rank"]):
+        last, kept = run.validation_accuracy[-1], run.config.settings["rank"]
+        found[run.config.benchmark, "all" if kept is None else str(kept)] = f"{100 * sum(last) / len(last):.1f}"
+    said = {
+        (where, kept): cell
+        for kept, *cells in rows
+        for where, cell in zip(("rotated-mnist", "permuted-mnist"), cells, strict=True)
+        if cell
+    }
+    assert said == found
+
+
 def test_what_is_said_of_twenty_tasks_is_what_was_measured():
     runs = load_results([ROOT / "bench" / "results" / "stream-20"])
     (_, *tested), (_, *held_out) = tables(section("Long streams, measured"))[:2]
