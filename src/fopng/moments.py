@@ -5,6 +5,7 @@ sequence). `A = E[sum_t a_t a_t^T]` and `G = E[mean_t d_t d_t^T]`, as in KFC (Gr
 `A kron G` is exact where a and d are independent, and always for one sample.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
@@ -76,6 +77,11 @@ class Moments:
             names: LayerMoments(own.inputs, own.signals / unit[..., None, None]) for names, own in self.layers.items()
         }
         return Moments(layers, self.rest / unit.unsqueeze(-1))
+
+
+def matrix_key(kind: str, names: Names = ()) -> str:
+    """What a method keeps a matrix under: what it is, and the parameters of the layer that it is about."""
+    return json.dumps([kind, *names])
 
 
 def trace(matrix: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from fopng.lowrank import LowRankPlusDiagonal, averaged, product
 from fopng.memory import Basis, ScaledBasis
 from fopng.methods.task import TaskData
 from fopng.metric import Diagonal, Full, Metric
-from fopng.moments import LayerMoments, moment_numbers
+from fopng.moments import LayerMoments, matrix_key, moment_numbers
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 from fopng.stored import StoredGradients
@@ -151,7 +151,7 @@ class EKFACKind(_Factored):
         bases = {names: LayerBasis.of(own, bias=len(names) > 1) for names, own in moments.layers.items()}
         squares = task.turned_squares(bases, labels, samples)
         vectors = {names: LayerMoments(own.inputs, own.signals) for names, own in bases.items()}
-        values = {_key("squares", names): own for names, own in squares.items()}
+        values = {matrix_key("squares", names): own for names, own in squares.items()}
         return Estimate(moments.rest, pack(moments.layers) | pack(vectors, "vectors of ") | values)
 
     def kept(self, fisher: Estimate) -> Estimate:
@@ -161,7 +161,7 @@ class EKFACKind(_Factored):
     def metric(self, layout: ParamLayout, fisher: Estimate, damping: float | Tensor) -> Metric:
         layers = {
             names: LayerBasis(
-                own.inputs, own.signals, fisher.matrices[_key("squares", names)], None, bias=len(names) > 1
+                own.inputs, own.signals, fisher.matrices[matrix_key("squares", names)], None, bias=len(names) > 1
             )
             for names, own in unpack(fisher.matrices, "vectors of ").items()
         }
@@ -256,7 +256,7 @@ def fisher_kind(name: FisherName, rank: int) -> FisherKind:
 def pack(layers: Mapping[Names, LayerMoments], prefix: str = "") -> dict[str, Tensor]:
     """The matrices of layers, as they stand in a method's state."""
     pairs = [(names, (("inputs", own.inputs), ("signals", own.signals))) for names, own in layers.items()]
-    return {_key(prefix + kind, names): matrix for names, own in pairs for kind, matrix in own}
+    return {matrix_key(prefix + kind, names): matrix for names, own in pairs for kind, matrix in own}
 
 
 def unpack(matrices: Mapping[str, Tensor], prefix: str = "") -> dict[Names, LayerMoments]:
@@ -266,12 +266,8 @@ def unpack(matrices: Mapping[str, Tensor], prefix: str = "") -> dict[Names, Laye
         kind, *names = json.loads(key)
         if kind == f"{prefix}inputs":
             layer = tuple(names)
-            found[layer] = LayerMoments(matrices[key], matrices[_key(f"{prefix}signals", layer)])
+            found[layer] = LayerMoments(matrices[key], matrices[matrix_key(f"{prefix}signals", layer)])
     return found
-
-
-def _key(kind: str, names: Names) -> str:
-    return json.dumps([kind, *names])
 
 
 def _times(fisher: Estimate, layout: ParamLayout, names: Names, gradients: LayerGradients) -> LayerGradients:

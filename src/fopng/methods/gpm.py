@@ -12,7 +12,7 @@ from fopng.likelihood import Likelihood
 from fopng.methods.base import Method, TaskData
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import COUNT_OR_ALL, SHARE, SOME_SHARE
-from fopng.moments import moment_numbers
+from fopng.moments import matrix_key, moment_numbers
 from fopng.pulling import Names
 from fopng.subspace import LayerwiseProjector, Subspace
 from fopng.types import Predict
@@ -66,7 +66,10 @@ class InputMemory(Method):
         threshold = torch.as_tensor(self.threshold + self.threshold_growth * count).clamp(max=1.0)
         for names, moment in moments.items():
             space = self._known(names, moment).learnt(moment, threshold=threshold, weigh=self.weigh)
-            self.matrices |= {_key("basis", names): space.basis, _key("importance", names): space.importance}
+            self.matrices |= {
+                matrix_key("basis", names): space.basis,
+                matrix_key("importance", names): space.importance,
+            }
         self.vectors["frozen"] = self._frozen(used, count)
         self.matrices["tasks"] = count + 1
         self.forget_derived()
@@ -74,9 +77,9 @@ class InputMemory(Method):
     def _known(self, names: Names, moment: Tensor) -> Subspace:
         """What is known about a layer; one whose bias was frozen before knows nothing about that."""
         for known in (names, names[:1]):
-            basis = self.matrices.pop(_key("basis", known), None)
+            basis = self.matrices.pop(matrix_key("basis", known), None)
             if basis is not None:
-                return Subspace(basis, self.matrices.pop(_key("importance", known))).widened(moment.shape[-1])
+                return Subspace(basis, self.matrices.pop(matrix_key("importance", known))).widened(moment.shape[-1])
         return Subspace.empty(moment)
 
     def _frozen(self, used: set[str], like: Tensor) -> Tensor:
@@ -97,7 +100,9 @@ class InputMemory(Method):
     def remover(self) -> LayerwiseProjector | None:
         if self._projector is None and "frozen" in self.vectors:
             layers = {
-                names: Subspace(self.matrices[_key("basis", names)], self.matrices[_key("importance", names)])
+                names: Subspace(
+                    self.matrices[matrix_key("basis", names)], self.matrices[matrix_key("importance", names)]
+                )
                 for names in self._layers()
                 if self.active is None or not self.active.isdisjoint(names)
             }
@@ -111,10 +116,6 @@ class InputMemory(Method):
     def forget_derived(self) -> None:
         self._projector = None
         super().forget_derived()
-
-
-def _key(kind: str, names: Names) -> str:
-    return json.dumps([kind, *names])
 
 
 @final

@@ -12,7 +12,7 @@ from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
 from fopng.methods.base import Method, TaskData
 from fopng.methods.ranges import AT_LEAST_0, COUNT_OR_ALL, choose
-from fopng.moments import LayerMoments, Moments, moment_numbers, trace
+from fopng.moments import LayerMoments, Moments, matrix_key, moment_numbers, trace
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
@@ -65,24 +65,24 @@ class KroneckerMemory(Method):
         for names, own in moments.layers.items():
             old = self._taken(names, own.inputs.shape[-1])
             total = own if old is None else _sum(old, own)
-            self.matrices |= {key("inputs", names): total.inputs, key("signals", names): total.signals}
+            self.matrices |= {matrix_key("inputs", names): total.inputs, matrix_key("signals", names): total.signals}
         rest = self.vectors.get("fisher_rest")
         self.vectors["fisher_rest"] = moments.rest if rest is None else rest + moments.rest
-        done = self.matrices.get(key("tasks"), moments.rest.new_zeros(()))
-        self.matrices[key("tasks")] = done + 1
+        done = self.matrices.get(matrix_key("tasks"), moments.rest.new_zeros(()))
+        self.matrices[matrix_key("tasks")] = done + 1
 
     def tasks(self) -> Tensor:
         """How many tasks are done, at least one."""
-        return self.matrices[key("tasks")]
+        return self.matrices[matrix_key("tasks")]
 
     def _taken(self, names: Names, size: int) -> LayerMoments | None:
         """What is kept of a layer so far; one whose bias was frozen then knows nothing about it."""
         for known in (names, names[:1]):
-            A = self.matrices.pop(key("inputs", known), None)
+            A = self.matrices.pop(matrix_key("inputs", known), None)
             if A is not None:
                 self._bases.pop(known, None)
                 missing = size - A.shape[-1]
-                return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(key("signals", known)))
+                return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(matrix_key("signals", known)))
         return None
 
     def matrix_numbers(self) -> int:
@@ -135,7 +135,7 @@ class KroneckerMemory(Method):
     def _basis(self, names: Names) -> LayerBasis:
         if names not in self._bases:
             moments = LayerMoments(
-                self.matrices[key("inputs", names)], self.counted(self.matrices[key("signals", names)])
+                self.matrices[matrix_key("inputs", names)], self.counted(self.matrices[matrix_key("signals", names)])
             )
             self._bases[names] = LayerBasis.of(moments, bias=len(names) > 1, rank=self.rank)
         return self._bases[names]
@@ -157,8 +157,3 @@ def _sum(old: LayerMoments, new: LayerMoments) -> LayerMoments:
     """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
     share = trace(new.inputs) / (trace(old.inputs) + trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
     return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))
-
-
-def key(kind: str, names: Names = ()) -> str:
-    """What a matrix is kept under: what it is, and the parameters that it is about."""
-    return json.dumps([kind, *names])

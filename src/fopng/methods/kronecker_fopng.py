@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from fopng.kronecker import across
 from fopng.likelihood import Likelihood, Signals
-from fopng.methods.kronecker import KroneckerMemory, key
+from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import SHARE
-from fopng.moments import Moments
+from fopng.moments import Moments, matrix_key
 from fopng.types import Predict
 
-UNITS = key("units")
+UNITS = matrix_key("units")
 """The sum over old tasks of their Fishers' units."""
 
 
