@@ -112,6 +112,7 @@ EVEN_MORE = [
     Case("fopng", {**FEW, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
     Case("fng", {"labels": "sampled", "fisher_samples": 9}),
     Case("fopng-k", {"fisher_samples": 7, "signals": "normal", "balance": 0.5}),
+    Case("fopng-k", {"averaging": 0.3, "merging": 0.4}),
     Case("ncl", {"fisher_samples": 7, "metric": "diagonal"}),
     Case("gpm", {"input_samples": 7}),
     Case("mas", {"sensitivity_samples": 7}),

@@ -73,6 +73,11 @@ class Dense:
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
         self.balance, self.units = 1.0, []  # of each task's Fisher
+        self.averaging, self.merging, self.path = (
+            0.0,
+            0.0,
+            [],
+        )  # the parameters before the task at hand and after each step
         self.strength = 10_000.0 if name == "NCL" else self.strength
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
@@ -180,11 +185,26 @@ class Dense:
             self.blocks.append(rows.T)
             self.thin() if self.when_full == "thin" else self.compress(batch)
         if self.name in KRONECKER:
+            self.settle()
             self.remember(batch)
         if self.name in INPUTS:
             self.look(batch)
         self.anchor = flat_parameters(self.model)
         self.done += 1
+
+    def settle(self) -> None:
+        """Put the mean over the path in place: step t of T weighs as the binomial of t + n - 1 over n, n = 2 / a - 2, about t^n."""
+        if not self.path:
+            return
+        start, *path = self.path
+        t, n = torch.arange(1, len(path) + 1, dtype=torch.float64), torch.tensor(2 / (self.averaging or 1) - 2)
+        weights = (torch.lgamma(t + n) - torch.lgamma(t)).exp() if self.averaging else (t == len(path)).double()
+        end = torch.stack(path).T @ (weights / weights.sum())
+        if self.done:
+            old = self.reached(self.layers, sum(self.weights))
+            end = torch.where(old, (1 - self.merging) * end + self.merging * start, end)
+        with_parameters(self.model, end)
+        self.path = []
 
     def remember(self, batch) -> None:
         """Add this task's moments to those of the others."""
@@ -433,5 +453,8 @@ class Dense:
             self.sum[part] = self.momentum * self.sum[part] + g
             g = self.sum[part]
             v = self.adam(g, part) if self.name == "Adam" else self.update(g, part)
+        before = theta.clone()
         theta[part] -= v
         with_parameters(self.model, theta)
+        if not self.first_steps:
+            self.path = [*(self.path or [before]), theta.clone()]

@@ -67,8 +67,16 @@ OWN = {
         {"growth": 0.0, "strength": 10.0},
         {"balance": 0.0, "strength": 10.0},
         {"balance": 0.3, "growth": 0.5},
+        {"averaging": 0.2},
+        {"averaging": 1.0, "strength": 10.0},
+        {"merging": 0.4, "strength": 10.0},
+        {"averaging": 0.5, "merging": 0.7},
     ],
-    "NCL": [{"metric": "diagonal"}, {"metric": "diagonal", "signals": "expected", "strength": 3.0}],
+    "NCL": [
+        {"averaging": 0.5, "merging": 0.3},
+        {"metric": "diagonal"},
+        {"metric": "diagonal", "signals": "expected", "strength": 3.0},
+    ],
     "EWC": [{"strength": 3.0}],
     "OnlineEWC": [{"strength": 3.0, "decay": 0.3}],
     "GPM": [

@@ -1,10 +1,30 @@
-"""The gradients that parameters hold when a step is taken."""
+"""What parameters hold: their values in one row, and the gradients when a step is taken."""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from fopng.parameters import ParamLayout
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """Numbers of half the precision as float32, others as they are."""
+    return tensor.float() if tensor.dtype in (torch.half, torch.bfloat16) else tensor
+
+
+@torch.no_grad()
+def flat_values(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """The values of parameters in one row, `[p]`."""
+    return widen(torch.cat([parameter.reshape(-1) for parameter in parameters]))
+
+
+@torch.no_grad()
+def put_values(parameters: Sequence[nn.Parameter], values: Tensor) -> None:
+    """Write values `[p]` into parameters."""
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, value in zip(parameters, values.split(sizes), strict=True):
+        parameter.copy_(value.view_as(parameter))
 
 
 def held_gradients(names: Sequence[str], parameters: Sequence[nn.Parameter]) -> dict[str, Tensor]:

@@ -10,15 +10,16 @@ from torch import Tensor
 
 from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
 from fopng.likelihood import Signals
-from fopng.methods.base import Method, TaskData
+from fopng.methods.base import TaskData
 from fopng.methods.ranges import AT_LEAST_0, COUNT_OR_ALL, choose
+from fopng.methods.settling import SettlingMethod
 from fopng.moments import LayerMoments, Moments, matrix_key, moment_numbers, trace
 from fopng.parameters import ParamLayout
 from fopng.pulling import Names
 
 
 @dataclass(kw_only=True)
-class KroneckerMemory(Method):
+class KroneckerMemory(SettlingMethod):
     """`F_old`, the sum over all tasks that are done: a Kronecker product in each layer, diagonal elsewhere.
 
     `sum_t A_t kron G_t` is taken for `A kron G` with `A = sum_t A_t` and `G` the mean of the `G_t`, weighted with the traces of
@@ -53,7 +54,9 @@ class KroneckerMemory(Method):
         return f"signals={self.signals!r}"
 
     def end_task(self, task: TaskData) -> None:
+        self.settle(task)
         self.remember(self.measure(task))
+        self.settled()
         self.forget_derived()
 
     def measure(self, task: TaskData) -> Moments:
@@ -125,8 +128,9 @@ class KroneckerMemory(Method):
         """The layers that an old task has used, by their parameters."""
         return [tuple(names) for kind, *names in map(json.loads, self.matrices) if kind == "inputs"]
 
-    def used(self) -> Tensor:
-        """Which parameters an old task has used, `[..., p]`."""
+    def used(self) -> Tensor | None:
+        if not self.remembers:
+            return None
         mask = self.vectors["fisher_rest"] > 0
         for names in self.layers():
             mask[..., self.layout.span(names)] = True

@@ -60,7 +60,7 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         common = _unit(self.matrices[UNITS] / self.tasks())
         return self.strength * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
 
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor) -> Tensor:
         return lr * self.held_back(g)
 
 
@@ -90,6 +90,10 @@ class KroneckerFOPNG(ContinualOptimizer):
             or "expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
+        averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
+            mean of them into the model. 0 leaves them where the last step took them.
+        merging: which part of the way back to where it began a task ends, in weights that an old task has used; `end_task` goes
+            there.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
@@ -121,6 +125,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
+        averaging: float = 0.0,
+        merging: float = 0.0,
         momentum: float = 0.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,
@@ -137,5 +143,7 @@ class KroneckerFOPNG(ContinualOptimizer):
             signals=signals,
             fisher_samples=fisher_samples,
             rank=rank,
+            averaging=averaging,
+            merging=merging,
         )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -1,7 +1,7 @@
 """Natural Continual Learning (Kao et al., 2021)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,6 @@ class NCLMethod(KroneckerMemory):
 
     metric: Precision
 
-    needs_parameters: ClassVar[bool] = True
-
     _pulled: Tensor | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
@@ -49,10 +47,9 @@ class NCLMethod(KroneckerMemory):
             return super().measure(task)
         return Moments({}, task.fisher(self.signals, self.fisher_samples))
 
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor) -> Tensor:
         if not self.remembers:
             return lr * g
-        assert theta is not None
         moved = (theta - self.vectors["anchor"]) * self.pulled()
         return lr * (self.held_back(g) + moved / beside(self.strength))
 
@@ -60,6 +57,7 @@ class NCLMethod(KroneckerMemory):
         """Which parameters have an old value to be pulled to: those that take part and that an old task has used, `[..., p]`."""
         if self._pulled is None:
             used = self.used()
+            assert used is not None
             self._pulled = used & self.active_mask(used)
         return self._pulled
 
@@ -89,6 +87,8 @@ class NCL(ContinualOptimizer):
             "expected" (all) labels; or "normal" noise of variance one.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
+        averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over when it ends.
+        merging: which part of the way back to where it began a task ends, in weights that an old task has used.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
@@ -107,6 +107,8 @@ class NCL(ContinualOptimizer):
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
+        averaging: float = 0.0,
+        merging: float = 0.0,
         momentum: float = 0.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,
@@ -121,5 +123,7 @@ class NCL(ContinualOptimizer):
             signals=signals,
             fisher_samples=fisher_samples,
             rank=rank,
+            averaging=averaging,
+            merging=merging,
         )
         super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)

@@ -15,7 +15,7 @@ from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups, rate_of
 from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
-from fopng.methods.held import held_gradients, refuse_nonfinite
+from fopng.methods.held import flat_values, held_gradients, refuse_nonfinite, widen
 from fopng.methods.ranges import require
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
@@ -313,7 +313,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        return LoaderTask(self.source, batches, self.generator, self._flat_parameters, self.peers, self.tasks_done)
+        return LoaderTask(self.source, batches, self.generator, self._parameters, self.peers, self.tasks_done)
 
     def _check_samples(self, batches: Iterable[Batch]) -> None:
         found = self.peers.gather(any(sample_count(batch) for batch in batches))
@@ -329,12 +329,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
             name = type(self).__name__
             raise RuntimeError(f"{name} needs {missing}. Call refresh(loader) before step, once an epoch.")
 
-    def _flat_parameters(self) -> Tensor:
-        with torch.no_grad():
-            return _widen(torch.cat([parameter.reshape(-1) for parameter in self._parameters]))
-
     def _blank(self) -> Tensor:
-        return torch.empty(0, device=self._parameters[0].device, dtype=_widen(self._parameters[0].detach()).dtype)
+        return torch.empty(0, device=self._parameters[0].device, dtype=widen(self._parameters[0].detach()).dtype)
 
     def _rate(self) -> float | Tensor:
         """The learning rate: one for all, or one a parameter where groups differ."""
@@ -344,7 +340,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         grads = held_gradients(self.layout.names, self._parameters)
         if not grads:
             return
-        raw = _widen(self.layout.join(grads))
+        raw = widen(self.layout.join(grads))
         total = raw.sum()
         finite: Tensor | None = None
         if raw.device.type != "cpu":
@@ -356,10 +352,10 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if self._first_at_work is None:
             self._step_method(grads.keys(), raw, finite)
             return
-        before = self._flat_parameters() if self.method.watches else None
+        before = flat_values(self._parameters) if self.method.watches else None
         self._first_at_work.optimizer.step()
         if before is not None:
-            self.method.watch(raw, before - self._flat_parameters())
+            self.method.watch(raw, before - flat_values(self._parameters))
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
@@ -368,7 +364,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         method.rehearse(rehearser)
         names = {*names, *rehearser.reached}
         method.set_active(names)
-        theta = self._flat_parameters() if method.needs_parameters else None
+        theta = flat_values(self._parameters) if method.needs_parameters else None
         g = method.accumulate(method.gradient(raw, theta))
         v = method.update(g, lr=lr, theta=theta)
         if finite is not None:
@@ -391,7 +387,3 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 "A gradient since the last refresh held NaN or infinity. Lower the learning rate, clip the gradients, or look at "
                 "the loss."
             )
-
-
-def _widen(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.half, torch.bfloat16) else tensor

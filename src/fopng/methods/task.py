@@ -1,17 +1,18 @@
 """What a method may ask about the task at hand, and how a model and its batches answer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fopng.dealing import Deal
 from fopng.fisher import chunks, diagonal_fisher, full_fisher, stored_gradients
 from fopng.kronecker import LayerBasis, SquareSums
 from fopng.likelihood import Labels, Score, Signals, draws_labels
 from fopng.lowrank import low_rank_fisher
+from fopng.methods.held import flat_values, put_values
 from fopng.moments import Moments, input_moments, layer_moments
 from fopng.peers import ALONE, Peers
 from fopng.persample import GradientSource, SampleGradients
@@ -25,6 +26,10 @@ class TaskData(Protocol):
 
     def parameters(self) -> Tensor:
         """The parameters now, `[..., p]`."""
+        ...
+
+    def move(self, theta: Tensor) -> None:
+        """Put the parameters there, `[..., p]`: where the task ends."""
         ...
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
@@ -71,12 +76,15 @@ class LoaderTask(TaskData):
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
-    flatten: Callable[[], Tensor]
+    held: Sequence[nn.Parameter]
     peers: Peers = ALONE
     turn: int = 0
 
     def parameters(self) -> Tensor:
-        return self.flatten()
+        return flat_values(self.held)
+
+    def move(self, theta: Tensor) -> None:
+        put_values(self.held, theta)
 
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
         return diagonal_fisher(

@@ -49,6 +49,10 @@ class ReplicaTask:
         """The parameters now, `[R, p]`."""
         return self.theta.clone()
 
+    def move(self, theta: Tensor) -> None:
+        """Put the parameters of the runs that go on there, `[R, p]`."""
+        self.theta.copy_(torch.where(self.alive.unsqueeze(-1), theta, self.theta))
+
     def fisher(self, labels: Labels, samples: int | None) -> Tensor:
         """The diagonal Fisher of each run now, `[R, p]`."""
         return self._mean(labels, samples, SampleGradients.add_squares)
