@@ -185,13 +185,66 @@ def test_the_table_of_all_five_is_that_of_the_committed_results():
         assert (own, lost) == (shown(accuracy(ours)), forgotten(ours))
         values = [float(word.split()[0]) for word in point.split(", ")]
         for run in ours.values():
-            assert [run.config.settings[name] for name in ("strength", "evenness", "balance")] == values
-            assert run.config.settings["lr"] == 0.1
+            assert [run.config.settings[name] for name in ("strength", "evenness", "balance", "merging")] == values
+            assert [run.config.settings[name] for name in ("lr", "averaging")] == [0.1, 0.2]
         assert (ncl, less_ncl) == (shown(accuracy(found["ncl"])), shown(behind(ours, found["ncl"])))
         assert following == f"{best.upper()} {percent(accuracy(found[best]).mean)}"
         assert less_following == shown(behind(ours, found[best]))
         best_kept = "not measured" if keeper is None else f"{keeper.upper()} {percent(accuracy(found[keeper]).mean)}"
         assert keeping == best_kept
+
+
+def in_full(estimate):
+    return f"{100 * estimate.mean:.2f} ± {100 * estimate.half_width(0.95):.2f}"
+
+
+def test_the_table_of_fresh_seeds_is_that_of_the_committed_results():
+    heading, *rows = tables(section("Beside the others, tuned, and where it is not first"))[1]
+    fresh = {}
+    for run in measured("settling"):
+        config = run.config
+        if not config.validation and config.seed in range(20, 25):
+            key = (config.benchmark, config.method, canonical_json(config.settings))
+            fresh.setdefault(key, {})[config.seed] = run
+    for title, column in zip(heading[1:], list(zip(*rows, strict=True))[1:], strict=True):
+        known = {name: tuned(title.lower())[name] for name in ("fopng-k", "ncl")}
+        new = {
+            name: fresh[title.lower(), name, canonical_json(runs[10].config.settings)] for name, runs in known.items()
+        }
+        assert all(sorted(runs) == list(range(20, 25)) for runs in new.values())
+        ten = [{**known[name], **new[name]} for name in known]
+        differences = [in_full(behind(*pair)) for pair in (new.values(), ten)]
+        assert list(column) == [*(shown(accuracy(runs)) for runs in new.values()), *differences]
+
+
+def test_the_tables_of_where_a_task_ends_are_those_of_its_sweeps():
+    (_, *mnist), (_, *cifar) = tables(section("Where a task ends, measured"))
+    found, without = {}, {}
+    for run in [*load_results([ROOT / "results"]), *measured("settling")]:
+        config, settings = run.config, run.config.settings
+        if config.method == "fopng-k" and config.validation and settings["lr"] == 0.1:
+            names = ("evenness", "strength", "balance", "averaging", "merging")
+            found.setdefault((config.benchmark, *(settings[name] for name in names)), {})[config.seed] = run
+    for run in measured("balance"):
+        settings = run.config.settings
+        if (settings["balance"], settings["growth"], settings["lr"]) == (1, 1, 0.1):
+            without[run.config.benchmark, settings["evenness"], settings["strength"]] = held_out(run)
+    for point, *cells in mnist:
+        evenness, strength = map(float, point.split(","))
+        expected = []
+        for where in ("split-mnist", "rotated-mnist", "permuted-mnist"):
+            points = [found[where, evenness, strength, 1, 0.2, merging] for merging in (0, 0.2, 0.4)]
+            expected += [without[where, evenness, strength], *(held_out(runs[100]) for runs in points)]
+        assert cells == expected, point
+    for strength, *cells in cifar:
+        columns = [
+            (where, 0.1, float(strength), 0, averaging, merging)
+            for where in ("split-cifar10", "split-cifar100")
+            for averaging in (0, 0.2)
+            for merging in (0, 0.3)
+        ]
+        values = [[final_validation_accuracy(run) for run in found.get(column, {}).values()] for column in columns]
+        assert cells == [percent(sum(each) / len(each)) if each else "" for each in values], strength
 
 
 def test_the_tables_of_balance_are_those_of_its_sweeps():
