@@ -20,11 +20,14 @@ class AnchoredMethod(Method):
 
     strength: float | Tensor
 
-    needs_parameters: ClassVar[bool] = True
     weights: ClassVar[str] = "importance"
     """The vector that holds W, `[..., p]`; `anchor` holds `theta*`."""
     slope: ClassVar[float] = 1.0
     """1 where the penalty is `strength / 2 sum W (theta - theta*)^2`, 2 where it is twice that."""
+
+    @property
+    def needs_parameters(self) -> bool:
+        return True
 
     def check(self) -> None:
         super().check()

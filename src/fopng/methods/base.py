@@ -48,8 +48,6 @@ class Method(ABC):
 
     needs_fisher: ClassVar[bool] = False
     """Whether a step needs the new task's Fisher."""
-    needs_parameters: ClassVar[bool] = False
-    """Whether a step needs the parameters."""
     estimates: ClassVar[bool] = False
     """Whether the end of a task asks for its data, although there is no memory of gradients."""
     own_start: ClassVar[bool] = True
@@ -60,6 +58,11 @@ class Method(ABC):
     """Whether `matrices` speak of the inputs of layers alone, whatever their outputs."""
     watches: ClassVar[bool] = False
     """Whether it must see the steps of another optimizer that learns the first task."""
+
+    @property
+    def needs_parameters(self) -> bool:
+        """Whether a step needs the parameters."""
+        return False
 
     @property
     def missing(self) -> str | None:

@@ -56,7 +56,7 @@ class KroneckerMemory(SettlingMethod):
     def end_task(self, task: TaskData) -> None:
         self.settle(task)
         self.remember(self.measure(task))
-        self.settled()
+        self.forget_way()
         self.forget_derived()
 
     def measure(self, task: TaskData) -> Moments:

@@ -60,7 +60,7 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         common = _unit(self.matrices[UNITS] / self.tasks())
         return self.strength * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
 
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor) -> Tensor:
+    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
 
 

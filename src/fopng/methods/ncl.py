@@ -31,6 +31,10 @@ class NCLMethod(KroneckerMemory):
 
     _pulled: Tensor | None = field(default=None, init=False, repr=False)
 
+    @property
+    def needs_parameters(self) -> bool:
+        return True
+
     def check(self) -> None:
         super().check()
         ABOVE_0.check(self, "strength")
@@ -47,9 +51,10 @@ class NCLMethod(KroneckerMemory):
             return super().measure(task)
         return Moments({}, task.fisher(self.signals, self.fisher_samples))
 
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor) -> Tensor:
+    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         if not self.remembers:
             return lr * g
+        assert theta is not None
         moved = (theta - self.vectors["anchor"]) * self.pulled()
         return lr * (self.held_back(g) + moved / beside(self.strength))
 

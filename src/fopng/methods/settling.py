@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,23 +27,30 @@ class SettlingMethod(Method):
     averaging: float | Tensor
     merging: float | Tensor
 
-    needs_parameters: ClassVar[bool] = True
-
     def check(self) -> None:
         super().check()
         SHARE.check(self, "averaging")
         NOT_THE_WHOLE.check(self, "merging")
 
+    @property
+    def needs_parameters(self) -> bool:
+        return self.settles
+
+    @property
+    def settles(self) -> bool:
+        """Whether a task ends elsewhere than its last step went, in any of the runs."""
+        return any(isinstance(setting, Tensor) or setting != 0 for setting in (self.averaging, self.merging))
+
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        assert theta is not None
         v = self.advance(g, lr, theta)
-        if any(isinstance(setting, Tensor) or setting != 0 for setting in (self.averaging, self.merging)):
+        if self.settles:
+            assert theta is not None
             self.follow(theta, v)
         return v
 
     @abstractmethod
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor) -> Tensor:
-        """The step to subtract from the parameters, `[..., p]` all."""
+    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+        """The step to subtract from the parameters, `[..., p]` all; they are given to methods that need them."""
 
     @abstractmethod
     def used(self) -> Tensor | None:
@@ -74,7 +80,7 @@ class SettlingMethod(Method):
             mean = mean - back * used
         task.move(mean)
 
-    def settled(self) -> None:
+    def forget_way(self) -> None:
         """Forget the way of the task at hand."""
         for name in ("mean", "start"):
             self.vectors.pop(name, None)
@@ -83,5 +89,5 @@ class SettlingMethod(Method):
     def attach(self, layout: ParamLayout) -> None:
         if layout != getattr(self, "layout", layout):
             # nothing is known of where a parameter that is new has been
-            self.settled()
+            self.forget_way()
         super().attach(layout)
