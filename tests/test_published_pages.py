@@ -218,33 +218,52 @@ def test_the_table_of_fresh_seeds_is_that_of_the_committed_results():
 
 
 def test_the_tables_of_where_a_task_ends_are_those_of_its_sweeps():
-    (_, *mnist), (_, *cifar) = tables(section("Where a task ends, measured"))
-    found, without = {}, {}
-    for run in [*load_results([ROOT / "results"]), *measured("settling")]:
+    (_, *mnist), (_, *cifar), (_, *paired) = tables(section("Where a task ends, measured"))
+    found = {}
+    folders = [ROOT / "results", *(ROOT / "bench" / "results" / name for name in ("settling", "balance", "evenness"))]
+    for run in (run for folder in folders for run in load_results([folder])):
         config, settings = run.config, run.config.settings
         if config.method == "fopng-k" and config.validation and settings["lr"] == 0.1:
-            names = ("evenness", "strength", "balance", "averaging", "merging")
-            found.setdefault((config.benchmark, *(settings[name] for name in names)), {})[config.seed] = run
-    for run in measured("balance"):
-        settings = run.config.settings
-        if (settings["balance"], settings["growth"], settings["lr"]) == (1, 1, 0.1):
-            without[run.config.benchmark, settings["evenness"], settings["strength"]] = held_out(run)
+            kept = (settings["growth"], settings["signals"]) == (1, "sampled")
+            point = [settings.get(name, 1) for name in ("evenness", "strength", "balance", "averaging", "merging")]
+            # a run that stands in two folders is one
+            found.setdefault((config.benchmark, *point), set()).update({final_validation_accuracy(run)} if kept else ())
+
+    def mean(*point):
+        values = found.get(point)
+        return percent(sum(values) / len(values)) if values else ""
+
     for point, *cells in mnist:
         evenness, strength = map(float, point.split(","))
-        expected = []
-        for where in ("split-mnist", "rotated-mnist", "permuted-mnist"):
-            points = [found[where, evenness, strength, 1, 0.2, merging] for merging in (0, 0.2, 0.4)]
-            expected += [without[where, evenness, strength], *(held_out(runs[100]) for runs in points)]
-        assert cells == expected, point
+        ends = [(0, 0), (0.2, 0), (0.2, 0.2), (0.2, 0.4)]
+        places = ("split-mnist", "rotated-mnist", "permuted-mnist")
+        assert cells == [mean(where, evenness, strength, 1, *end) for where in places for end in ends], point
     for strength, *cells in cifar:
-        columns = [
-            (where, 0.1, float(strength), 0, averaging, merging)
-            for where in ("split-cifar10", "split-cifar100")
-            for averaging in (0, 0.2)
-            for merging in (0, 0.3)
-        ]
-        values = [[final_validation_accuracy(run) for run in found.get(column, {}).values()] for column in columns]
-        assert cells == [percent(sum(each) / len(each)) if each else "" for each in values], strength
+        ends = [(averaging, merging) for averaging in (0, 0.2) for merging in (0, 0.3)]
+        places = ("split-cifar10", "split-cifar100")
+        assert cells == [mean(where, 0.1, float(strength), 0, *end) for where in places for end in ends], strength
+    assert [cell for _, cell in paired] == [in_full(behind(*pair)) for pair in settled_pairs()]
+
+
+def settled_pairs():
+    """Runs on test that differ in where a task ends, with and without."""
+    found = {}
+    for run in [*load_results([ROOT / "results"]), *measured("settling")]:
+        config, names = run.config, ("strength", "evenness", "balance", "averaging", "merging")
+        if (config.method, config.validation) == ("fopng-k", False) and config.seed in range(10, 15):
+            key = (config.benchmark, *(config.settings[name] for name in names))
+            found.setdefault(key, {})[config.seed] = run
+    points = [
+        ("split-mnist", (300, 0.5, 1, 0.2, 0), (300, 0.5, 1, 0, 0)),
+        ("rotated-mnist", (30, 0, 1, 0.2, 0.4), (30, 0, 1, 0, 0.4)),
+        ("permuted-mnist", (30, 0, 1, 0.2, 0), (30, 0, 0, 0, 0)),
+        ("split-cifar10", (100, 0.1, 0, 0.2, 0), (100, 0.1, 0, 0, 0)),
+        ("permuted-mnist", (30, 0, 1, 0.2, 0.2), (30, 0, 1, 0.2, 0)),
+        ("split-cifar10", (100, 0.1, 0, 0.2, 0.3), (100, 0.1, 0, 0.2, 0)),
+        ("rotated-mnist", (30, 0, 1, 0.2, 0.4), (100, 0, 0, 0, 0)),
+        ("split-cifar100", (10, 0.1, 0, 0.2, 0.3), (30, 0.1, 0, 0, 0)),
+    ]
+    return [(found[where, *ours], found[where, *others]) for where, ours, others in points]
 
 
 def test_the_tables_of_balance_are_those_of_its_sweeps():

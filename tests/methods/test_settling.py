@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from fopng.methods.settling import MEAN, START
 from methods.worlds import KRONECKER, Heads, flat, live, make, multi_head, run, single_head
 
 pytestmark = pytest.mark.parametrize("name", KRONECKER)
@@ -29,16 +30,16 @@ def test_with_zero_it_is_the_last_step(name):
     optimizer = make(name, world)
     path = lived(optimizer, world, range(2))
     assert torch.equal(flat(world.model), path[-1])
-    assert "mean" not in optimizer.method.vectors
+    assert not {MEAN, START} & optimizer.method.vectors.keys()
 
 
 @pytest.mark.parametrize("part", [0.1, 0.4])
 def test_its_age_is_that_of_the_last_part_of_the_steps(name, part):
     """Parameters that walk along a line: how far behind the end they are put is half of that part of the way."""
     method, steps = make(name, single_head(), averaging=part).method, 2000
-    for step in range(1, steps + 1):
-        method.follow(torch.full((39,), float(step), dtype=torch.float64), torch.zeros(39, dtype=torch.float64))
-    behind = 1 - method.vectors["mean"] / steps
+    for step in range(steps + 1):
+        method.follow(torch.full((39,), float(step), dtype=torch.float64))
+    behind = 1 - method.vectors[MEAN] / steps
     torch.testing.assert_close(behind, torch.full_like(behind, part / 2), rtol=0, atol=1e-3)
 
 
@@ -78,6 +79,31 @@ def test_a_state_goes_on_with_the_mean(name, at):
     assert torch.equal(flat(other.model), whole)
 
 
+def test_a_state_with_a_mean_goes_on_without_one(name):
+    world = single_head()
+    first = make(name, world, averaging=0.7)
+    next(live(first, world, range(1)))
+    second = make(name, world)
+    second.load_state_dict(first.state_dict())
+    second.zero_grad()
+    world.loss(world.loaders[0][1]).backward()
+    second.step()
+    last = flat(world.model)
+    second.end_task(world.loaders[0])
+    assert torch.equal(flat(world.model), last)
+    assert not {MEAN, START} & second.method.vectors.keys()
+
+
+def test_a_task_without_a_step_ends_where_it_began(name):
+    world = single_head()
+    optimizer = make(name, world, averaging=0.5, merging=0.5)
+    run(optimizer, world, range(1))
+    before = flat(world.model)
+    optimizer.begin_task(1)
+    optimizer.end_task(world.loaders[1])
+    assert torch.equal(flat(world.model), before)
+
+
 def test_heads_of_other_tasks_stay_where_they_are(name):
     world = multi_head()
     optimizer = make(name, world, averaging=0.5)
@@ -87,17 +113,93 @@ def test_heads_of_other_tasks_stay_where_they_are(name):
     assert all(torch.equal(*pair) for pair in zip(world.model.heads[0].parameters(), before, strict=True))
 
 
-def test_a_head_that_comes_in_the_middle_of_a_task_is_not_averaged_with_nothing(name):
+def test_a_head_that_comes_in_the_middle_of_a_task_is_left_alone(name):
+    """And the others end with the mean over all their steps."""
+    world = multi_head()
+    world.model = Heads(1).double()
+    optimizer = make(name, world, averaging=1.0, merging=0.5)
+    steps = live(optimizer, world, range(1), 2)
+    next(steps)
+    path = [flat(world.model.trunk)]
+    world.model.heads.append(nn.Linear(4, 3).double())
+    new = flat(world.model.heads[1])
+    path += [flat(world.model.trunk) for _ in steps]
+    assert torch.equal(flat(world.model.heads[1]), new)
+    torch.testing.assert_close(flat(world.model.trunk), torch.stack(path).mean(0))
+
+
+def test_a_head_that_only_the_end_notices(name):
     world = multi_head()
     world.model = Heads(1).double()
     optimizer = make(name, world, averaging=1.0)
-    steps = live(optimizer, world, range(1), 2)
-    next(steps)
-    world.model.heads.append(nn.Linear(4, 3).double())
-    new = flat(world.model.heads[1])
-    path = [flat(world.model) for _ in steps]
+    path = []
+    for number, _ in enumerate(live(optimizer, world, range(1))):
+        path.append(flat(world.model.trunk))
+        if number == 1:
+            world.model.heads.append(nn.Linear(4, 3).double())
+            new = flat(world.model.heads[1])
     assert torch.equal(flat(world.model.heads[1]), new)
-    torch.testing.assert_close(flat(world.model), torch.stack(path[1:]).mean(0))
+    torch.testing.assert_close(flat(world.model.trunk), torch.stack(path).mean(0))
+
+
+def test_a_frozen_bias_stays_where_it_is(name):
+    world = single_head()
+    optimizer = make(name, world, averaging=0.5, merging=0.3)
+    run(optimizer, world, range(1))
+    world.model[0].bias.requires_grad_(False)
+    bias, weight = world.model[0].bias.clone(), world.model[0].weight.detach().clone()
+    run(optimizer, world, range(1, 2))
+    assert torch.equal(world.model[0].bias, bias)
+    assert not torch.equal(world.model[0].weight, weight)
+
+
+def test_weights_that_were_put_in_place_count(name):
+    """Early stopping: without averaging a task ends with them, or with part of the way to them."""
+    world = single_head()
+    optimizer = make(name, world, merging=0.25)
+    for task in range(2):
+        start = flat(world.model)
+        steps = live(optimizer, world, range(task, task + 1), 2)
+        next(steps)
+        best = flat(world.model)
+        for _ in range(3):
+            next(steps)
+        nn.utils.vector_to_parameters(best.clone(), world.model.parameters())
+        optimizer.end_task(world.loaders[task])
+        torch.testing.assert_close(flat(world.model), best if task == 0 else 0.75 * best + 0.25 * start)
+
+
+def test_rows_that_come_in_a_first_task_that_was_not_begun(name):
+    """As without averaging: the matrices of old tasks, of which there are none, are what cannot grow."""
+    world = single_head()
+    optimizer = make(name, world, averaging=0.5)
+    world.loss(world.loaders[0][0]).backward()
+    optimizer.step()
+    old = world.model[2]
+    world.model[2] = nn.Linear(4, 5).double()
+    with torch.no_grad():
+        world.model[2].weight[:3], world.model[2].bias[:3] = old.weight, old.bias
+    optimizer.adopt_parameters()
+    run(optimizer, world, range(1))
+    assert flat(world.model).isfinite().all()
+
+
+def test_a_step_that_a_device_drops_leaves_the_way_right(name):
+    """A first step whose gradient is not finite, on a device that is not waited for: nothing moves, and the task begins there."""
+    world = single_head()
+    optimizer = make(name, world, merging=0.5)
+    run(optimizer, world, range(1))
+    start = flat(world.model)
+    optimizer.begin_task(1)
+    names = optimizer.layout.names
+    with torch.no_grad():
+        optimizer._step_method(names, torch.full_like(start, torch.nan), torch.tensor(False))
+    assert torch.equal(flat(world.model), start)
+    world.loss(world.loaders[1][0]).backward()
+    optimizer.step()
+    last = flat(world.model)
+    optimizer.end_task(world.loaders[1])
+    torch.testing.assert_close(flat(world.model), (start + last) / 2)
 
 
 def test_an_end_that_failed_can_be_tried_again(name):
@@ -119,13 +221,15 @@ def test_an_end_that_failed_can_be_tried_again(name):
 def test_numbers_that_are_not_finite_change_nothing(name):
     world = single_head()
     optimizer = make(name, world, averaging=0.5)
-    next(live(optimizer, world, range(1)))
-    mean = optimizer.method.vectors["mean"].clone()
+    steps = live(optimizer, world, range(1))
+    for _ in range(2):
+        next(steps)
+    mean = optimizer.method.vectors[MEAN].clone()
     optimizer.zero_grad()
     (world.loss(world.loaders[0][0]) * float("nan")).backward()
     with pytest.raises(FloatingPointError):
         optimizer.step()
-    assert torch.equal(optimizer.method.vectors["mean"], mean)
+    assert torch.equal(optimizer.method.vectors[MEAN], mean)
 
 
 def test_merging_ends_part_of_the_way_back_from_the_second_task_on(name):
@@ -136,7 +240,7 @@ def test_merging_ends_part_of_the_way_back_from_the_second_task_on(name):
     start = flat(world.model)
     path = lived(optimizer, world, range(1, 2))
     torch.testing.assert_close(flat(world.model), 0.7 * path[-1] + 0.3 * start)
-    assert not {"mean", "start"} & optimizer.method.vectors.keys()
+    assert not {MEAN, START} & optimizer.method.vectors.keys()
 
 
 def test_a_new_head_is_not_merged_with_what_it_began_with(name):

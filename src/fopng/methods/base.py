@@ -73,6 +73,10 @@ class Method(ABC):
         """See a step `v` that another optimizer took (subtracted) at the gradient `g`, `[..., p]` both."""
         return
 
+    def follow(self, theta: Tensor) -> None:
+        """See the parameters before a step, `[..., p]`, if the method needs them; what it keeps of them knows no gradient."""
+        return
+
     def rehearse(self, rehearser: Rehearser) -> None:
         """Ask for gradients on samples of the method's own, before `gradient` is called."""
         return
@@ -106,6 +110,10 @@ class Method(ABC):
 
     def end_task(self, task: TaskData) -> None:
         """Keep what the method needs of a task that is done."""
+        return
+
+    def forget_task(self) -> None:
+        """Drop what speaks of the task at hand alone."""
         return
 
     def accumulate(self, g: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ def grow_method(method: Method, layout: ParamLayout) -> None:
     check_grown(old, layout)
     if old == layout:
         return
+    method.forget_task()
     if method.matrices and not method.matrices_of_inputs:
         grown = [name for name in old.names if old.shapes[name] != layout.shapes[name]]
         raise ValueError(

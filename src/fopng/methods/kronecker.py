@@ -53,10 +53,8 @@ class KroneckerMemory(SettlingMethod):
     def variant(self) -> str:
         return f"signals={self.signals!r}"
 
-    def end_task(self, task: TaskData) -> None:
-        self.settle(task)
+    def keep(self, task: TaskData) -> None:
         self.remember(self.measure(task))
-        self.forget_way()
         self.forget_derived()
 
     def measure(self, task: TaskData) -> Moments:

@@ -60,7 +60,7 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         common = _unit(self.matrices[UNITS] / self.tasks())
         return self.strength * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
 
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
 
 
@@ -92,8 +92,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
         averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
             mean of them into the model. 0 leaves them where the last step took them.
-        merging: which part of the way back to where it began a task ends, in weights that an old task has used; `end_task` goes
-            there.
+        merging: from 0 to 1, which part of the way back to where it began a task ends, in weights that an old task has used;
+            `end_task` goes there. With it, less strength.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.

@@ -51,7 +51,7 @@ class NCLMethod(KroneckerMemory):
             return super().measure(task)
         return Moments({}, task.fisher(self.signals, self.fisher_samples))
 
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
+    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         if not self.remembers:
             return lr * g
         assert theta is not None
@@ -66,8 +66,8 @@ class NCLMethod(KroneckerMemory):
             self._pulled = used & self.active_mask(used)
         return self._pulled
 
-    def end_task(self, task: TaskData) -> None:
-        super().end_task(task)
+    def keep(self, task: TaskData) -> None:
+        super().keep(task)
         self.vectors["anchor"] = task.parameters()
 
     def forget_derived(self) -> None:
@@ -92,8 +92,10 @@ class NCL(ContinualOptimizer):
             "expected" (all) labels; or "normal" noise of variance one.
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
-        averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over when it ends.
-        merging: which part of the way back to where it began a task ends, in weights that an old task has used.
+        averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
+            mean of them into the model. 0, as Kao has it, leaves them where the last step took them.
+        merging: from 0 to 1, which part of the way back to where it began a task ends, in weights that an old task has used;
+            `end_task` goes there. 0, as Kao has it, for none.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.

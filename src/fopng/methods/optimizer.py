@@ -144,7 +144,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 self.method.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
-        """End a task: store gradients, consolidate Fishers, whatever the method keeps.
+        """End a task: store gradients, consolidate Fishers, whatever the method keeps. Look at the model, and save it, after this.
+
+        A method with `averaging` or `merging` also puts the weights where the task ends.
 
         Args:
             batches: the task's data, an iterable that can be walked more than once.
@@ -359,12 +361,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr = self.method, self._rate()
+        theta = flat_values(self._parameters) if method.needs_parameters else None
+        if theta is not None:
+            method.follow(theta)
         held = [(own, dict(own)) for own in method.changing]
         rehearser = ModelRehearser(self.source, self._parameters, self.peers)
         method.rehearse(rehearser)
         names = {*names, *rehearser.reached}
         method.set_active(names)
-        theta = flat_values(self._parameters) if method.needs_parameters else None
         g = method.accumulate(method.gradient(raw, theta))
         v = method.update(g, lr=lr, theta=theta)
         if finite is not None:

@@ -1,7 +1,7 @@
 """Where a task ends: not where its last step went, but a mean over its steps, or part of the way there from where it began."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,7 +12,10 @@ from fopng.moments import matrix_key
 from fopng.parameters import ParamLayout
 
 STEPS = matrix_key("steps")
-"""How many steps of the task at hand are in the mean of the weights."""
+"""How many steps of the task at hand have been seen."""
+
+MEAN, START = "mean_weights", "first_weights"
+"""The mean over the steps of the task at hand, and where it began."""
 
 
 @dataclass(kw_only=True)
@@ -21,11 +24,14 @@ class SettlingMethod(Method):
 
     Args:
         averaging: a, about which part of a task's steps, the last ones, the mean is over; 0 for the last step alone.
-        merging: m, which part of the way a task ends back, in parameters that an old task has used.
+        merging: m, which part of the way back a task ends, in parameters that an old task has used.
     """
 
     averaging: float | Tensor
     merging: float | Tensor
+
+    _unknown: bool = field(default=True, init=False, repr=False)
+    """Whether there may be parameters of whose way nothing is known: NaN."""
 
     def check(self) -> None:
         super().check()
@@ -34,60 +40,62 @@ class SettlingMethod(Method):
 
     @property
     def needs_parameters(self) -> bool:
-        return self.settles
-
-    @property
-    def settles(self) -> bool:
-        """Whether a task ends elsewhere than its last step went, in any of the runs."""
-        return any(isinstance(setting, Tensor) or setting != 0 for setting in (self.averaging, self.merging))
-
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        v = self.advance(g, lr, theta)
-        if self.settles:
-            assert theta is not None
-            self.follow(theta, v)
-        return v
-
-    @abstractmethod
-    def advance(self, g: Tensor, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        """The step to subtract from the parameters, `[..., p]` all; they are given to methods that need them."""
+        return _asked(self.averaging) or _asked(self.merging)
 
     @abstractmethod
     def used(self) -> Tensor | None:
         """Which parameters an old task has used, `[..., p]`; None before any task is done."""
 
-    def follow(self, theta: Tensor, v: Tensor) -> None:
-        """Take a step `v` from `theta` into the mean.
+    @abstractmethod
+    def keep(self, task: TaskData) -> None:
+        """Keep what the method needs of a task, where it has ended."""
 
-        `mean += (theta - v - mean) (2 - a) / (a t + 2 - 2 a)` at the t-th step: the weight of a step grows as a power of its
-        number, so that the length of the task need not be known, and the mean is as old as that over the last part a of all steps.
+    def follow(self, theta: Tensor) -> None:
+        """Take in where the last step has led, and whatever else has been done to the parameters since.
+
+        `mean += (theta - mean) (2 - a) / (a t + 2 - 2 a)` after t steps: the weight of a step grows as a power of its number, so
+        that the length of the task need not be known, and the mean is as old as that over the last part a of all steps.
         """
-        a = beside(self.averaging)
-        steps = self.matrices.get(STEPS, theta.new_zeros(())) + 1
-        mean, start = (self.vectors.get(name, theta) for name in ("mean", "start"))
-        self.vectors["mean"] = torch.lerp(mean, theta - v, (2 - a) / (a * steps + 2 - 2 * a))
-        # steps that were dropped, since numbers were not finite, have not been counted: no way to tell them without waiting
-        self.vectors["start"] = torch.where(steps > 1, start, theta)
+        if STEPS not in self.matrices:
+            self.matrices[STEPS] = theta.new_zeros(())
+            if _asked(self.merging):
+                self.vectors[START] = theta.clone()
+            return
+        if self._unknown:
+            known = [name for name in (MEAN, START) if name in self.vectors]
+            self.vectors |= {name: torch.where(self.vectors[name].isnan(), theta, self.vectors[name]) for name in known}
+            self._unknown = False
+        steps = self.matrices[STEPS] + 1
+        if _asked(self.averaging):
+            a = beside(self.averaging)
+            self.vectors[MEAN] = torch.lerp(self.vectors.get(MEAN, theta), theta, (2 - a) / (a * steps + 2 - 2 * a))
         self.matrices[STEPS] = steps
 
-    def settle(self, task: TaskData) -> None:
-        """Put the parameters where the task ends; again, if what comes after it failed."""
-        if STEPS not in self.matrices:
-            return
-        mean, used = self.vectors["mean"], self.used()
-        if used is not None:
-            back = (mean - self.vectors["start"]) * beside(self.merging)
-            mean = mean - back * used
-        task.move(mean)
+    def end_task(self, task: TaskData) -> None:
+        if self.needs_parameters and STEPS in self.matrices:
+            theta = task.parameters()
+            self.follow(theta)
+            end, used = self.vectors.get(MEAN, theta), self.used()
+            if used is not None and START in self.vectors:
+                end = end - (end - self.vectors[START]) * beside(self.merging) * used
+            task.move(end)
+        self.forget_task()
+        self.keep(task)
 
-    def forget_way(self) -> None:
-        """Forget the way of the task at hand."""
-        for name in ("mean", "start"):
+    def forget_task(self) -> None:
+        for name in (MEAN, START):
             self.vectors.pop(name, None)
         self.matrices.pop(STEPS, None)
 
     def attach(self, layout: ParamLayout) -> None:
-        if layout != getattr(self, "layout", layout):
-            # nothing is known of where a parameter that is new has been
-            self.forget_way()
+        old, before = getattr(self, "layout", layout), dict(self.vectors)
         super().attach(layout)
+        self._unknown = True
+        for name in {MEAN, START} & before.keys() if layout != old else ():
+            there = layout.carry(torch.ones_like(before[name]), old)
+            self.vectors[name] = torch.where(there > 0, self.vectors[name], torch.nan)
+
+
+def _asked(setting: float | Tensor) -> bool:
+    """Whether a setting is not zero, in any of the runs."""
+    return isinstance(setting, Tensor) or setting != 0

@@ -86,10 +86,12 @@ class Stepper:
             if self.watcher is not None:
                 self.watcher.watch(g, self.lr * g)
         else:
+            theta = self.model.theta if self.method.needs_parameters else None
+            if theta is not None:
+                self.method.follow(theta)
             rehearser = StackedRehearser(self.model, None if keys is None else further_key(keys))
             self.method.rehearse(rehearser)
             self.method.set_active({*named, *rehearser.reached})
-            theta = self.model.theta if self.method.needs_parameters else None
             g = self.method.accumulate(self.method.gradient(g, theta))
             v, factor = self.method.update(g, lr=self.lr, theta=theta), 1.0
         for own, before in held:
