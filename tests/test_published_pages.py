@@ -250,7 +250,9 @@ def settled_pairs():
     found = {}
     for run in [*load_results([ROOT / "results"]), *measured("settling")]:
         config, names = run.config, ("strength", "evenness", "balance", "averaging", "merging")
-        if (config.method, config.validation) == ("fopng-k", False) and config.seed in range(10, 15):
+        if config.method != "fopng-k" or config.validation or config.settings["lr"] != 0.1:
+            continue
+        if config.seed in range(10, 15):
             key = (config.benchmark, *(config.settings[name] for name in names))
             found.setdefault(key, {})[config.seed] = run
     points = [
