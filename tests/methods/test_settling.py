@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.methods.settling import MEAN, START
+from fopng.methods.settling import MEAN, START, STEPS
 from methods.worlds import KRONECKER, Heads, flat, live, make, multi_head, run, single_head
 
 pytestmark = pytest.mark.parametrize("name", KRONECKER)
@@ -79,19 +79,34 @@ def test_a_state_goes_on_with_the_mean(name, at):
     assert torch.equal(flat(other.model), whole)
 
 
-def test_a_state_with_a_mean_goes_on_without_one(name):
+@pytest.mark.parametrize("merging", [0.0, 0.5])
+def test_a_state_with_a_mean_goes_on_without_one(name, merging):
+    """In the second task, where merging would act; a start that the state lacks is not made up."""
     world = single_head()
     first = make(name, world, averaging=0.7)
-    next(live(first, world, range(1)))
-    second = make(name, world)
+    run(first, world, range(1))
+    steps = live(first, world, range(1, 2), 2)
+    for _ in range(3):
+        next(steps)
+    assert MEAN in first.method.vectors
+    second = make(name, world, merging=merging)
     second.load_state_dict(first.state_dict())
     second.zero_grad()
-    world.loss(world.loaders[0][1]).backward()
+    world.loss(world.loaders[1][1]).backward()
     second.step()
     last = flat(world.model)
-    second.end_task(world.loaders[0])
+    second.end_task(world.loaders[1])
     assert torch.equal(flat(world.model), last)
     assert not {MEAN, START} & second.method.vectors.keys()
+
+
+def test_without_either_nothing_is_followed(name):
+    world = single_head()
+    optimizer = make(name, world)
+    steps = live(optimizer, world, range(1))
+    for _ in range(2):
+        next(steps)
+    assert STEPS not in optimizer.method.matrices
 
 
 def test_a_task_without_a_step_ends_where_it_began(name):

@@ -40,6 +40,11 @@ class SettlingMethod(Method):
 
     @property
     def needs_parameters(self) -> bool:
+        return self.settles
+
+    @property
+    def settles(self) -> bool:
+        """Whether a task ends elsewhere than its last step went, in any of the runs."""
         return _asked(self.averaging) or _asked(self.merging)
 
     @abstractmethod
@@ -56,6 +61,8 @@ class SettlingMethod(Method):
         `mean += (theta - mean) (2 - a) / (a t + 2 - 2 a)` after t steps: the weight of a step grows as a power of its number, so
         that the length of the task need not be known, and the mean is as old as that over the last part a of all steps.
         """
+        if not self.settles:
+            return
         if STEPS not in self.matrices:
             self.matrices[STEPS] = theta.new_zeros(())
             if _asked(self.merging):
@@ -72,11 +79,12 @@ class SettlingMethod(Method):
         self.matrices[STEPS] = steps
 
     def end_task(self, task: TaskData) -> None:
-        if self.needs_parameters and STEPS in self.matrices:
+        if self.settles and STEPS in self.matrices:
             theta = task.parameters()
             self.follow(theta)
-            end, used = self.vectors.get(MEAN, theta), self.used()
-            if used is not None and START in self.vectors:
+            # a state that was saved with other settings may hold a mean, or lack a start
+            end, used = self.vectors[MEAN] if _asked(self.averaging) else theta, self.used()
+            if used is not None and _asked(self.merging) and START in self.vectors:
                 end = end - (end - self.vectors[START]) * beside(self.merging) * used
             task.move(end)
         self.forget_task()
