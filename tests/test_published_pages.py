@@ -369,6 +369,11 @@ def test_what_is_said_of_twenty_tasks_is_what_was_measured():
         *numbers, end = (percent(sum(r.average_accuracy[n - 1] for r in members) / len(members)) for n in after)
         lost = percent(sum(r.forgetting for r in members) / len(members))
         assert cells == [*numbers, f"{end} ({lost})"], who
+    (k20, ncl20, next20), (k50, ncl50, next50) = (
+        [rows[n][-1][:4] for n in places] for rows, places in ((twenty, (0, 2, 3)), (fifty, (0, 1, 3)))
+    )
+    said = f"has {k20} and NCL {ncl20}, after 50 {k50} and {ncl50}; the next has {next20} and {next50}"
+    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
     for name, cell, settings in others:
         members = [r for r in runs if r.config.validation and r.config.method == NAMED.get(name, name.lower())]
         best = max(members, key=final_validation_accuracy)
