@@ -79,8 +79,8 @@ class KroneckerFOPNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the learning rate, SGD's.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. The default is for tasks of thousands
-            of steps, a tenth of it for hundreds.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. The default is for tasks of five
+            thousand steps and more, a tenth of it for less than two thousand.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
