@@ -14,10 +14,11 @@ import typer
 
 import fopng
 from browser import Browser, find_chromium
-from fopng.benchmarks import find_benchmark
+from fopng.benchmarks import find_benchmark, settable
 from fopng.cli import app
 from fopng.cli.errors import exit_code
 from fopng.methods.catalog import METHODS
+from fopng.sweep import read_sweep
 from test_architecture import public_objects
 
 ROOT = Path(__file__).parents[1]
@@ -68,11 +69,21 @@ def test_examples_run(page, shared_cache, tmp_path, monkeypatch):
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(block["text"], str(page), "exec"), names)
         elif block["kind"] == "toml":
-            tomllib.loads(block["text"])
+            if "benchmarks" in tomllib.loads(block["text"]):
+                check_sweep(tmp_path, block["text"])
             if title := re.match(r"# (\S+\.toml)\n", block["text"]):
                 Path(title[1]).write_text(block["text"])
         elif block["kind"] == "console":
             run_console(block["text"], monkeypatch)
+
+
+def check_sweep(folder, text):
+    """Every setting of a file for a sweep exists, on every benchmark that it names."""
+    (folder / "example.toml").write_text(text)
+    sweep = read_sweep(folder / "example.toml").typed()
+    for benchmark in sweep.benchmarks:
+        words = {each.partition("=")[0] for each in sweep.benchmark_settings}
+        assert words <= set(settable(find_benchmark(benchmark))), benchmark
 
 
 def run_console(text, monkeypatch):

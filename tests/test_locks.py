@@ -1,7 +1,9 @@
 """Two processes never both hold a run; a dead one never does."""
 
+import json
 import multiprocessing
 import os
+import socket
 
 import pytest
 
@@ -124,6 +126,20 @@ def test_a_dead_process_is_not_alive():
     process.start()
     process.join()
     assert not locks.is_alive(process.pid)
+
+
+def test_whether_a_lock_is_held_can_be_seen_without_taking_it(tmp_path):
+    path = tmp_path / "lock"
+    assert not locks.is_held(path)
+    with locks.hold(path):
+        assert locks.is_held(path)
+    assert not locks.is_held(path)
+    process = multiprocessing.get_context("spawn").Process()
+    process.start()
+    process.join()
+    path.write_text(json.dumps({"process": process.pid, "host": socket.gethostname()}))
+    assert not locks.is_held(path)
+    assert path.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"{}", b'{"process": 1, "host": "elsewhere"}'])

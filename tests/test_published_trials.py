@@ -115,6 +115,9 @@ def test_what_is_said_of_larger_rates_is_what_was_measured():
         mean("ncl", 0.1, 100000, 0.2, 0),
     ) in text
     assert sum(map(isnan, found["fopng-k", 0.05, 100, 0.2, 0.9])) == 1
+    streams = [mean("ncl", lr, 10000, 0, 0) for lr in (0.03, 0.1)]
+    said = "between its two, has {} held out with lr 0.03 and {} with 0.1".format(*streams)
+    assert said in section("Long streams, measured")
     smaller = [point for point in found if point[0] == "si"]
     assert len(smaller) == 6
     assert f"six smaller points have {max(mean(*point) for point in smaller)} held out at the best" in text

@@ -36,6 +36,11 @@ def hold(path: Path) -> contextlib.AbstractContextManager[None]:
     return hold_exclusive_file(path) if fcntl is None else hold_file_lock(path)
 
 
+def is_held(path: Path) -> bool:
+    """Whether somebody has the lock file `path`, without touching it: one that names a process that is gone does not count."""
+    return path.exists() and not _names_the_dead(path)
+
+
 @contextlib.contextmanager
 def hold_when_free(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock file `path` while the context lasts, after waiting for whoever has it.

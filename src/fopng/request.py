@@ -152,7 +152,9 @@ class Request:
         """What the file and the assignments set, for the benchmark and for each method."""
         benchmark = find_benchmark(self.benchmark)
         words = set(settable(benchmark)) - {"scenario"} if isinstance(benchmark, ImageBenchmark) else set()
-        written = _Written({entry.name: {**TRAINING, **settings_of(entry.optimizer)} for entry in entries}, words)
+        written = _Written(
+            {entry.name: {**TRAINING, **settings_of(entry.optimizer)} for entry in entries}, words, self.benchmark
+        )
         if self.settings_file is not None:
             written.add_file(read_settings_file(self.settings_file, [*METHODS, BENCHMARK_TABLE]))
         for name, value in parse_pairs(self.assignments).items():
@@ -173,8 +175,8 @@ class Request:
 class _Written:
     """What was written, sorted by whom it is for."""
 
-    def __init__(self, settings: Mapping[str, Mapping[str, Setting]], words: set[str]) -> None:
-        self._settings, self._words = settings, words
+    def __init__(self, settings: Mapping[str, Mapping[str, Setting]], words: set[str], where: str) -> None:
+        self._settings, self._words, self._where = settings, words, where
         self.benchmark: dict[str, str] = {}
         self.methods: dict[str, dict[str, SettingValue]] = {name: {} for name in settings}
 
@@ -198,7 +200,7 @@ class _Written:
                 self.add_for(method, name, value)
         else:
             known = {name for settings in self._settings.values() for name in settings} | self._words
-            raise ValueError(unknown(f"a setting of {', '.join(self._settings)} or of the benchmark", name, known))
+            raise ValueError(unknown(f"a setting of {', '.join(self._settings)} or of {self._where}", name, known))
 
     def add_for(self, method: str, name: str, value: object) -> None:
         if method not in self._settings:

@@ -202,6 +202,15 @@ class TestAblate:
         assert [step["value"] for step in found["steps"]] == [1, 16, None]
         assert all(len(step["runs"]) == 2 for step in found["steps"])
 
+    def test_a_dry_run_counts_what_is_missing(self, run, tmp_path):
+        arguments = ("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", "--values", "0.2,0.5", *QUICK)
+        assert run(*arguments, "--dry-run")[:2] == (0, "2 runs to do, 0 there already.\n")
+        assert not (tmp_path / "runs").exists()
+        assert run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", "--values", "0.5", *QUICK)[0] == 0
+        code, out, _ = run(*arguments, "--dry-run", "--json")
+        assert code == 0
+        assert [missing["fisher_weight"] for missing in json.loads(out)] == [0.2]
+
     def test_the_papers_values_are_the_default(self, run):
         code, out, err = run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", *QUICK, "--json")
         assert code == 0, err

@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -268,6 +270,17 @@ class TestReportAndShow:
         assert "forgetting" in out
         assert json.loads(fopng("show", runs[0]["key"], "--json")[1])["key"] == runs[0]["key"]
 
+    def test_show_tells_a_run_under_way_from_one_whose_process_is_gone(self, fopng, tmp_path):
+        folder = Path(json.loads(fopng("show", "--json")[1])[0]["folder"])
+        (folder / "result.json").rename(folder / "elsewhere.json")
+        (folder / "lock").write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
+        assert fopng("show")[1].count("under way") == 1
+        (folder / "lock").write_text(json.dumps({"process": 2**22 - 1, "host": socket.gethostname()}))
+        assert "under way" not in fopng("show")[1]
+        assert "unfinished" in fopng("show")[1]
+        (folder / "lock").unlink()
+        (folder / "elsewhere.json").rename(folder / "result.json")
+
     def test_show_what_is_not_there(self, fopng):
         assert fopng("show", "zzz")[0] == 2
         assert fopng("show", "--out", "nowhere")[0] == 2
@@ -322,7 +335,7 @@ class TestMistakes:
             (("run", "split-digits", "sgd", "--settings", "none.toml"), "Expected a TOML file"),
             (("run", "split-digits"), "Missing argument"),
             (("compare", "split-digits", "sgd", "sgd"), "each method once"),
-            (("compare", "split-digits", "sgd", "--set", "damping=1"), "Expected a setting of sgd or of the benchmark"),
+            (("compare", "split-digits", "sgd", "--set", "damping=1"), "Expected a setting of sgd or of split-digits"),
             (("run", "mine:stream", "sgd", "--scenario", "task"), "makes its own tasks"),
         ],
     )

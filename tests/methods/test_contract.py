@@ -53,6 +53,36 @@ def copied(world: World) -> World:
     return twin
 
 
+def test_a_task_that_is_counted_by_an_array_is_saved_as_a_plain_number():
+    optimizer = fopng.EWC(nn.Linear(2, 2), 0.1)
+    optimizer.begin_task(numpy.int64(3))
+    assert saved(optimizer)["fopng"]["task"] == 3
+    optimizer.begin_task(3)
+
+
+@every_method
+def test_a_model_may_change_its_precision_in_the_middle_of_a_task(name):
+    """To float64 and back, which keeps the numbers: the steps are those of a model that was float64 all the time, to rounding."""
+    world = single_head(torch.float32)
+    optimizer = make(name, world, momentum=0.5)
+    run(optimizer, world, range(1))
+    steps = live(optimizer, world, range(1, 2), 2)
+    next(steps)
+    twin = world.twin()
+    other = make(name, twin, momentum=0.5)
+    other.load_state_dict(optimizer.state_dict())
+    world.model.double()
+    (x, y), *_ = world.loaders[1]
+    for model, member, inputs in ((world.model, optimizer, x.double()), (twin.model, other, x)):
+        member.zero_grad()
+        nn.functional.cross_entropy(model(inputs), y).backward()
+        member.step()
+    assert flat(world.model).dtype == torch.float64
+    torch.testing.assert_close(flat(world.model).float(), flat(twin.model), rtol=1e-3, atol=1e-5)
+    world.model.float()
+    optimizer.end_task(world.loaders[1])
+
+
 def snapshot(optimizer) -> dict:
     return {key: tensor.clone() for key, tensor in tensors(optimizer.state_dict()).items()}
 

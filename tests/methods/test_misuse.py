@@ -27,19 +27,21 @@ estimating = pytest.mark.parametrize("name", [*PROJECTED, *ELASTIC, *KRONECKER, 
 
 SETTINGS = {
     "lr": ("SGD", -0.1, "lr of at least 0, got -0.1"),
-    "lr that is not a number": ("FNG", float("nan"), "lr of at least 0, got nan"),
-    "lr without end": ("FNG", float("inf"), "lr of at least 0, got inf"),
+    "lr that is not a number": ("FNG", float("nan"), "lr of at least 0 and finite, got nan"),
+    "lr without end": ("FNG", float("inf"), "lr of at least 0 and finite, got inf"),
     "momentum": ("SGD", 1.0, r"momentum in \[0, 1\), got 1.0"),
     "betas": ("Adam", (0.9, 1.0), r"betas, two numbers in \[0, 1\), got \(0.9, 1.0\)"),
     "betas, too few": ("Adam", (0.9,), r"betas, two numbers in \[0, 1\), got \(0.9,\)"),
     "epsilon": ("Adam", -1e-8, "epsilon of at least 0, got -1e-08"),
     "strength": ("EWC", -1.0, "strength of at least 0, got -1.0"),
-    "strength without end": ("EWC", float("inf"), "strength of at least 0, got inf"),
-    "strength without end, Kronecker": ("KroneckerFOPNG", float("inf"), "strength of at least 0, got inf"),
-    "strength without end, NCL": ("NCL", float("inf"), "strength of at least 0, got inf"),
-    "damping without end": ("FNG", float("inf"), "damping above 0, got inf"),
+    "strength without end": ("EWC", float("inf"), "strength of at least 0 and finite, got inf"),
+    "strength without end, Kronecker": ("KroneckerFOPNG", float("inf"), "strength of at least 0 and finite, got inf"),
+    "strength without end, NCL": ("NCL", float("inf"), "strength above 0 and finite, got inf"),
+    "damping without end": ("FNG", float("inf"), "damping above 0 and finite, got inf"),
     "decay": ("OnlineEWC", 1.5, r"decay in \[0, 1\], got 1.5"),
     "strength, Kronecker": ("KroneckerFOPNG", -1.0, "strength of at least 0, got -1.0"),
+    "strength below 0, NCL": ("NCL", -1.0, "strength above 0, got -1.0"),
+    "damping below 0": ("FOPNG", -1.0, "damping above 0, got -1.0"),
     "strength, NCL": ("NCL", 0.0, "strength above 0, got 0.0"),
     "metric, NCL": ("NCL", "ekfac", "metric to be one of 'kfac', 'diagonal', got 'ekfac'"),
     "signals": (
@@ -47,7 +49,7 @@ SETTINGS = {
         "noise",
         "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
     ),
-    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\], got inf"),
+    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\] and finite, got inf"),
     "evenness": ("KroneckerFOPNG", 1.5, r"evenness in \[0, 1\], got 1.5"),
     "merging": ("KroneckerFOPNG", 1.0, r"merging in \[0, 1\), got 1.0"),
     "averaging": ("KroneckerFOPNG", 1.5, r"averaging in \[0, 1\], got 1.5"),
@@ -109,6 +111,63 @@ def test_a_wrong_setting_names_itself_its_value_and_what_was_expected(case):
 def test_a_wrong_first_task_is_told():
     with pytest.raises(TypeError, match="Expected first_task to be a torch optimizer, 'own' or None, got 'sgd'"):
         fopng.FOPNG(nn.Linear(2, 2), 0.1, first_task="sgd")
+
+
+def test_a_first_task_that_would_train_nothing_is_told():
+    with pytest.raises(
+        ValueError, match="Expected first_task to train this model, got an optimizer of other parameters"
+    ):
+        fopng.FOPNG(nn.Linear(2, 2), 0.1, first_task=torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1))
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="gradients alone, got LBFGS, which needs a closure"):
+        fopng.FOPNG(model, 0.1, first_task=torch.optim.LBFGS(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lr": "0.1"}, "Expected lr to be a number of at least 0, got '0.1'"),
+        ({"strength": None}, "Expected strength to be a number of at least 0, got None"),
+        ({"likelihood": fopng.Gaussian}, r"Expected likelihood to be one such as .* Call it: Gaussian\(\)"),
+        ({"likelihood": "gaussian"}, "Expected likelihood to be one such as .*, got 'gaussian'"),
+        ({"predict": 3}, "Expected predict to be a function of a model and a batch, got 3"),
+        ({"generator": 3}, "Expected generator to be a torch.Generator, got 3"),
+        ({"groups": {"lr": 1}}, "Expected groups such as"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_told_at_once(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        fopng.EWC(nn.Linear(2, 2), **({"lr": 0.1} | arguments))
+
+
+def test_a_group_of_other_parameters_that_comes_later_is_told():
+    optimizer = fopng.KroneckerFOPNG(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="Expected parameters of the model, got others, which would not be trained"):
+        optimizer.add_param_group({"params": nn.Linear(2, 2).parameters()})
+    with pytest.raises(ValueError, match="Expected parameters of the model"):
+        optimizer.add_param_group({"params": list(nn.Linear(2, 2).named_parameters())})
+
+
+@pytest.mark.parametrize("when", ["refresh", "end_task"])
+def test_a_layer_that_came_in_the_middle_of_a_task_is_warned_of(when):
+    world = single_head()
+    optimizer = make("KroneckerFOPNG", world)
+    assert [*live(optimizer, world, range(1))]
+    optimizer.begin_task(1)
+    world.model.append(nn.Linear(3, 3).double())
+    (x, y), *_ = world.loaders[1]
+    nn.functional.cross_entropy(world.model(x), y).backward()
+    before = world.model[3].weight.detach().clone()
+    optimizer.step()
+    assert torch.equal(world.model[3].weight, before)
+    with pytest.warns(UserWarning, match=r"\['3.weight', '3.bias'\] came to the model after begin_task"):
+        getattr(optimizer, when)(world.loaders[1])
+
+
+@pytest.mark.parametrize("task", [1.5, (1, 2), torch.tensor(1)])
+def test_a_task_that_is_no_name_or_number_is_told(task):
+    with pytest.raises(TypeError, match="Expected a task's name or number, got"):
+        fopng.SGD(nn.Linear(2, 2), 0.1).begin_task(task)
 
 
 @every_method
@@ -218,7 +277,9 @@ def test_batches_that_are_not_pairs_are_told(name):
 def test_a_model_whose_parameters_changed_is_told(name, when):
     """Another shape, another tensor of the same shape, or gone: at the next thing that looks at the model."""
     changes = {
-        r"Expected '2.weight' of shape \(3, 4\), got \(7, 4\)": lambda m: m.__setitem__(2, nn.Linear(4, 7).double()),
+        r"\('2.weight' of shape \(7, 4\) instead of \(3, 4\)\). Call adopt_parameters": lambda m: m.__setitem__(
+            2, nn.Linear(4, 7).double()
+        ),
         r"got new tensors for \['2.weight', '2.bias'\]": lambda m: m.__setitem__(2, nn.Linear(4, 3).double()),
         r"Expected the parameters \['2.weight', '2.bias'\]": lambda m: m.__delitem__(2),
     }

@@ -168,6 +168,21 @@ def test_a_frozen_bias_stays_where_it_is(name):
     assert not torch.equal(world.model[0].weight, weight)
 
 
+def test_a_layer_that_is_frozen_in_the_middle_of_a_task_stays_where_it_was_then(name):
+    world = single_head()
+    optimizer = make(name, world, averaging=1.0, merging=0.3)
+    for task in range(2):
+        steps = live(optimizer, world, range(task, task + 1), 2)
+        next(steps)
+        next(steps)
+        world.model[0].requires_grad_(False)
+        frozen, free = flat(world.model[0]), flat(world.model[2])
+        assert [*steps]
+        assert torch.equal(flat(world.model[0]), frozen)
+        assert not torch.equal(flat(world.model[2]), free)
+        world.model[0].requires_grad_(True)
+
+
 def test_weights_that_were_put_in_place_count(name):
     """Early stopping: without averaging a task ends with them, or with part of the way to them."""
     world = single_head()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fopng.cli.options import SeedsOption, complete_benchmarks, complete_methods
+from fopng.cli.options import DryRunOption, SeedsOption, complete_benchmarks, complete_methods
 from fopng.cli.output import show_json, show_table
 from fopng.cli.run_options import RunOptions, takes
 
 if TYPE_CHECKING:
+    from fopng.config import RunConfig
     from fopng.findings import Ablation
 
 
@@ -57,6 +58,7 @@ def ablate(
         Path | None,
         typer.Option("--page", help="Where the page goes; into the folder of the runs when left out."),
     ] = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Vary one setting over the paper's values with all others kept: a table with 95 % bands, and a page."""
     from fopng.ablations import BENCHMARKS, ablation_requests, find_ablation
@@ -72,12 +74,26 @@ def ablate(
         for request in ablation_requests(ablated, options.request(each, [method]), words)
     ]
     configs = [config for request in requests for config in request.configurations()]
+    if dry_run:
+        _show_plan(configs, options)
+        return
     results = do_runs(configs, options.means(keep_going=True))
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)
     write_page(page or options.out / f"ablation-{ablated.name}.html", results, title=f"Ablation of {ablated.name}")
     raise_for([config for config in configs if config.key not in there])
+
+
+def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
+    from fopng.cli.planned import found_in
+
+    find = found_in(options.out)
+    missing = [config for config in configs if find(config) is None]
+    if options.as_json:
+        show_json([{"benchmark": config.benchmark, "seed": config.seed, **config.settings} for config in missing])
+        return
+    typer.echo(f"{len(missing)} runs to do, {len(configs) - len(missing)} there already.")
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:

@@ -40,7 +40,9 @@ def exit_code(run: Callable[..., Any]) -> int:
 
 def _explain(error: Exception) -> int:
     if isinstance(error, _Usage):
-        message = error.format_message() + _setting_hint(error)
+        message = error.format_message()
+        message += "" if not message or message.endswith((".", "?", "!")) else "."
+        message += _setting_hint(error)
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
     from fopng.checkpoint import CheckpointError
     from fopng.cli.work import FailedRunsError
@@ -79,7 +81,19 @@ def _setting_hint(error: _Usage) -> str:
     places = [each.name for each in context.command.params if not each.opts[0].startswith("-")]
     if name in (place.removesuffix("s") for place in places):
         return f" A {name} is given without an option: fopng {context.command.name} BENCHMARK METHOD."
-    return f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
+    setting = option.lstrip("-").replace("-", "_")
+    return f" A setting is given as --set {setting}=VALUE." if _is_setting(setting) else ""
+
+
+def _is_setting(name: str) -> bool:
+    """Whether any method or benchmark has such a setting."""
+    from fopng.benchmarks import BENCHMARKS, settable
+    from fopng.methods.catalog import METHODS
+    from fopng.request import TRAINING
+    from fopng.settings import settings_of
+
+    words = (word for benchmark in BENCHMARKS.values() for word in settable(benchmark))
+    return name in TRAINING or any(name in settings_of(each.optimizer) for each in METHODS.values()) or name in words
 
 
 def _say(message: str, code: int) -> int:

@@ -269,3 +269,5 @@ OnlyMethods = Annotated[
     ),
 ]
 OnlyProtocol = Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.", show_default=False)]
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]

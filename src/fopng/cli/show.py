@@ -69,12 +69,13 @@ def _describe(folder: Path) -> dict[str, Any]:
 
 
 def _state(folder: Path) -> tuple[str, str | None]:
+    from fopng.locks import is_held
     from fopng.result import DamagedFileError, read_result
 
     try:
         result = read_result(folder / "result.json")
     except FileNotFoundError:
-        return ("under way" if (folder / "lock").exists() else "unfinished"), None
+        return ("under way" if is_held(folder / "lock") else "unfinished"), None
     except DamagedFileError:
         return "damaged", None
     final = result.final_accuracy

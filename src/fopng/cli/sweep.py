@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fopng.cli.options import complete_benchmarks, complete_methods
+from fopng.cli.options import DryRunOption, complete_benchmarks, complete_methods
 from fopng.cli.output import show_json, show_table
 from fopng.cli.run_options import WorkOptions, takes
 
@@ -34,7 +34,6 @@ MethodOption = Annotated[
         show_default=False,
     ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
 @takes(WorkOptions)

@@ -1,6 +1,7 @@
 """The torch optimizer that trains the first task, before there is anything to forget."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from inspect import Parameter, signature
 from typing import Any, Literal, TypeAlias, final
 
 import torch
@@ -27,7 +28,7 @@ class FirstOptimizer:
         self.optimizer = optimizer
 
     @classmethod
-    def choose(cls, first: FirstTask, parameters: Iterable[nn.Parameter], own_start: bool) -> "FirstOptimizer | None":
+    def choose(cls, first: FirstTask, parameters: Sequence[nn.Parameter], own_start: bool) -> "FirstOptimizer | None":
         """Turn the setting into an optimizer; None where the method itself starts."""
         if first == "own" or (first is None and own_start):
             return None
@@ -35,6 +36,7 @@ class FirstOptimizer:
             return cls(torch.optim.SGD(parameters, lr=FIRST_TASK_LR))
         if not isinstance(first, torch.optim.Optimizer):
             raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
+        _check_trains(first, parameters)
         return cls(first)
 
     @property
@@ -72,6 +74,21 @@ class FirstOptimizer:
         """Group by group; a parameter that is not the model's goes by its number."""
         groups = [group["params"] for group in self.optimizer.param_groups]
         return [[names.get(id(p), str(k)) for k, p in enumerate(group)] for group in groups]
+
+
+def _check_trains(first: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+    """Raise where an optimizer would train nothing here, or cannot be stepped as the others are."""
+    own = {id(parameter) for parameter in parameters}
+    if not any(id(parameter) in own for group in first.param_groups for parameter in group["params"]):
+        raise ValueError(
+            "Expected first_task to train this model, got an optimizer of other parameters. Make it from the parameters of the "
+            "model that is passed here."
+        )
+    closure = signature(first.step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
+        raise TypeError(
+            f"Expected a first_task that takes a step from the gradients alone, got {type(first).__name__}, which needs a closure."
+        )
 
 
 def check_first(own: FirstOptimizer | None, saved: dict[str, Any] | None) -> None:

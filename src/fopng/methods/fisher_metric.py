@@ -39,10 +39,10 @@ class FisherMetric(Method):
     _metric: Metric | None = field(default=None, init=False, repr=False)
 
     def check(self) -> None:
+        ABOVE_0.check(self, "damping")
         super().check()
         choose("metric", self.metric, get_args(FisherName))
         COUNT.check(self, "fisher_rank")
-        ABOVE_0.check(self, "damping")
         choose("labels", self.labels, get_args(Labels))
         COUNT_OR_ALL.check(self, "fisher_samples")
 

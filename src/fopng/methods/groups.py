@@ -17,6 +17,8 @@ def make_groups(groups: Groups | None, parameters: Sequence[nn.Parameter]) -> li
         groups: what was asked for.
         parameters: all that are trained.
     """
+    if groups is not None and not all(isinstance(group, Mapping) and "params" in group for group in groups):
+        raise TypeError(f"Expected groups such as [{{'params': ..., 'lr': ...}}], got {groups!r}.")
     listed = [(group, group["params"]) for group in groups or []]
     made = [{**group, "params": [own] if isinstance(own, Tensor) else list(own)} for group, own in listed]
     taken = {id(p) for group in made for p in group["params"]}
@@ -24,6 +26,18 @@ def make_groups(groups: Groups | None, parameters: Sequence[nn.Parameter]) -> li
         raise ValueError("Expected groups of the model's trainable parameters, got others. Take them from the model.")
     rest = [p for p in parameters if id(p) not in taken]
     return [{"params": rest}, *made] if rest else made
+
+
+def of_model(params: Any, model: nn.Module) -> Any:
+    """These parameters, given as to any torch optimizer (it refuses a set), if they are a model's own."""
+    listed = params if isinstance(params, set) else [params] if isinstance(params, Tensor) else list(params)
+    own = {id(parameter) for parameter in model.parameters()}
+    if not all(id(each[1] if isinstance(each, tuple) else each) in own for each in listed):
+        raise ValueError(
+            "Expected parameters of the model, got others, which would not be trained. Make them part of the model first, or give "
+            "them an optimizer of their own."
+        )
+    return listed
 
 
 def rate_of(

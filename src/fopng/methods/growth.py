@@ -32,9 +32,10 @@ def grow_method(method: Method, layout: ParamLayout) -> None:
     method.forget_task()
     if method.matrices and not method.matrices_of_inputs:
         grown = [name for name in old.names if old.shapes[name] != layout.shapes[name]]
+        other = ", or use a diagonal metric" if hasattr(method, "metric") else ""
         raise ValueError(
             f"Expected parameters that keep their shape, got more rows in {grown}: what is kept of old tasks are matrices over "
-            "rows. Give the model its final size from the start, or use a diagonal metric."
+            f"rows. Give the model its final size from the start{other}."
         )
     method.vectors = {name: grow_vector(value, old, layout) for name, value in method.vectors.items()}
     if method.memory is not None:
@@ -65,8 +66,10 @@ def replaced_parameters(
 def refuse_replaced(replaced: Sequence[Replaced]) -> None:
     """Raise where parameters were replaced and nobody said what that means."""
     if replaced:
+        pairs = ((each.name, tuple(each.new.shape), tuple(each.old.shape)) for each in replaced)
+        other = next((f" ({name!r} of shape {new} instead of {old})" for name, new, old in pairs if new != old), "")
         raise ValueError(
-            f"Expected the model's own parameters, got new tensors for {[each.name for each in replaced]}. Call "
+            f"Expected the model's own parameters, got new tensors for {[each.name for each in replaced]}{other}. Call "
             "adopt_parameters if they go on with what the old ones learnt, or make a new optimizer."
         )
 

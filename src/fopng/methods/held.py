@@ -21,10 +21,11 @@ def flat_values(parameters: Sequence[nn.Parameter]) -> Tensor:
 
 @torch.no_grad()
 def put_values(parameters: Sequence[nn.Parameter], values: Tensor) -> None:
-    """Write values `[p]` into parameters."""
+    """Write values `[p]` into parameters, but for frozen ones."""
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, value in zip(parameters, values.split(sizes), strict=True):
-        parameter.copy_(value.view_as(parameter))
+        if parameter.requires_grad:
+            parameter.copy_(value.view_as(parameter))
 
 
 def held_gradients(names: Sequence[str], parameters: Sequence[nn.Parameter]) -> dict[str, Tensor]:

@@ -36,8 +36,8 @@ class NCLMethod(KroneckerMemory):
         return True
 
     def check(self) -> None:
-        super().check()
         ABOVE_0.check(self, "strength")
+        super().check()
         choose("metric", self.metric, get_args(Precision))
         sent = self.metric == "kfac" or self.signals != "normal"
         require(sent, "Expected signals of labels with metric='diagonal', got 'normal'. Use 'sampled'.")
@@ -94,7 +94,7 @@ class NCL(ContinualOptimizer):
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
         averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
             mean of them into the model. 0, as Kao has it, leaves them where the last step took them.
-        merging: from 0 to 1, which part of the way back to where it began a task ends, in weights that an old task has used;
+        merging: from 0 to below 1, which part of the way back to where it began a task ends, in weights that an old task has used;
             `end_task` goes there. 0, as Kao has it, for none.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.

@@ -10,20 +10,20 @@ from torch.distributed import ProcessGroup
 
 from fopng.fisher import check_rewindable
 from fopng.likelihood import Likelihood
+from fopng.methods.arguments import check_arguments, check_samples, plain_task, warn_if_late
 from fopng.methods.base import Method
 from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
-from fopng.methods.groups import Groups, make_groups, rate_of
+from fopng.methods.groups import Groups, make_groups, of_model, rate_of
 from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
 from fopng.methods.held import flat_values, held_gradients, refuse_nonfinite, widen
-from fopng.methods.ranges import require
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
 from fopng.parameters import ParamLayout
 from fopng.peers import Peers, group_peers, peers_of, warn_if_not_shared
 from fopng.persample import GradientSource
-from fopng.types import Batch, Predict, predict_pairs, sample_count
+from fopng.types import Batch, Predict, predict_pairs
 
 __all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
 
@@ -60,7 +60,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise TypeError(
                 f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model, not its parameters."
             )
-        require(0 <= lr < float("inf"), f"Expected lr of at least 0, got {lr}.")
+        check_arguments(lr, predict, likelihood, generator)
         method.check()
         self.model, peers = peers_of(model)
         self.method = method
@@ -75,6 +75,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._task: int | str | None = None
         self._finite: Tensor | None = None
         self._last: Step | None = None
+        self._kind: tuple[torch.device, torch.dtype] | None = None
         super().__init__(make_groups(groups, self._parameters), {"lr": lr})
         self._rate()
         self._join(peers)
@@ -100,6 +101,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         Args:
             task: its name or number, to tell a resumed task from a forgotten `end_task`.
         """
+        task = plain_task(task)
         if self._open and (task is None or task != self._task):
             raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task(loader) before begin_task.")
         self._raise_nonfinite()
@@ -109,6 +111,10 @@ class ContinualOptimizer(torch.optim.Optimizer):
         for parameter in self._parameters:
             # a stale gradient would make another task's head take part in this one
             parameter.grad = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Give parameters of the model settings of their own, such as a learning rate."""
+        super().add_param_group({**param_group, "params": of_model(param_group["params"], self.model)})
 
     def adopt_parameters(self) -> None:
         """Go on with parameters that were replaced, by ones of the same shape or with more rows (a classifier that grows).
@@ -157,7 +163,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
         with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
-            self._check_samples(batches)
+            check_samples(batches, self.peers)
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
@@ -255,7 +261,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
         self._raise_nonfinite()
-        derived = ("source", "_last", "_finite")
+        derived = ("source", "_last", "_finite", "_kind")
         kept = {name: value for name, value in vars(self).items() if name not in derived}
         # no longer of use once its task is done; and torch's own optimizers cannot be read by every kind of pickle
         return {**kept, "_first": self._first_at_work}
@@ -263,7 +269,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "layout" in state:
-            self._last, self._finite = None, None
+            self._last, self._finite, self._kind = None, None, None
             self._attach()
 
     # Inside
@@ -301,11 +307,13 @@ class ContinualOptimizer(torch.optim.Optimizer):
         once = {*self.layout.names, *frozen}
         known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
-        layout.check_extends(self.layout)
         refuse_replaced(replaced_parameters(self.layout.names, self._parameters, named))
+        layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}
         new = [p for name, p in named.items() if name in known and id(p) not in held]
         if layout != self.layout:
+            if self._open:
+                warn_if_late(self.layout.names, {name: named[name] for name in known})
             self.layout = layout
             self._list_parameters()
             self.param_groups[0]["params"].extend(new)
@@ -316,12 +324,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
         return LoaderTask(self.source, batches, self.generator, self._parameters, self.peers, self.tasks_done)
-
-    def _check_samples(self, batches: Iterable[Batch]) -> None:
-        found = self.peers.gather(any(sample_count(batch) for batch in batches))
-        if not all(found):
-            where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
-            raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:
@@ -360,7 +362,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.method.watch(raw, before - flat_values(self._parameters))
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
-        method, lr = self.method, self._rate()
+        method, lr, kind = self.method, self._rate(), (raw.device, raw.dtype)
+        if kind != self._kind:
+            # the first step, or the model went elsewhere in the middle of a task
+            method.move(raw.new_empty(0), self._parameters[0])
+            self._kind = kind
         theta = flat_values(self._parameters) if method.needs_parameters else None
         if theta is not None:
             method.follow(theta)

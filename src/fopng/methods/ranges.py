@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from typing import Any, final
 
 import torch
@@ -35,9 +35,16 @@ class Range:
     def check(self, owner: object, *names: str) -> None:
         """Raise unless these attributes, or every replica's, are in the range."""
         for name in names:
-            value = getattr(owner, name)
+            self.check_value(name, getattr(owner, name))
+
+    def check_value(self, name: str, value: object) -> None:
+        """Raise unless a value, or every replica's, is in the range."""
+        try:
             inside = bool(torch.as_tensor(self.test(value)).all())
-            require(inside, f"Expected {name} {self.words}, got {value}.")
+        except TypeError:
+            raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.") from None
+        finite = " and finite" if isinstance(value, float) and not isfinite(value) else ""
+        require(inside, f"Expected {name} {self.words}{finite}, got {value}.")
 
 
 def _is_count(value: object) -> bool:

@@ -1,0 +1,59 @@
+"""What a drop-in optimizer is given, checked before anything is trained with it."""
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Integral
+
+import torch
+from torch import nn
+
+from fopng.likelihood import Likelihood
+from fopng.methods.ranges import AT_LEAST_0
+from fopng.peers import Peers
+from fopng.types import Batch, sample_count
+
+
+def check_arguments(lr: object, predict: object, likelihood: object, generator: object) -> None:
+    """Raise for an argument that would only be found wrong at the end of the first task."""
+    AT_LEAST_0.check_value("lr", lr)
+    if predict is not None and not callable(predict):
+        raise TypeError(f"Expected predict to be a function of a model and a batch, got {predict!r}.")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        called = f" Call it: {likelihood.__name__}()." if isinstance(likelihood, type) else ""
+        raise TypeError(f"Expected likelihood to be one such as fopng.Gaussian(), got {likelihood!r}.{called}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"Expected generator to be a torch.Generator, got {generator!r}.")
+
+
+def plain_task(task: object) -> int | str | None:
+    """The name or number of a task as Python's own, whatever array it comes from: a state that is saved holds it."""
+    if task is None:
+        return None
+    if isinstance(task, Integral):
+        return int(task)
+    if isinstance(task, str):
+        return str(task)
+    raise TypeError(f"Expected a task's name or number, got {task!r}.")
+
+
+def check_samples(batches: Iterable[Batch], peers: Peers) -> None:
+    """Raise where the data of a task is empty, in any of the processes."""
+    found = peers.gather(any(sample_count(batch) for batch in batches))
+    if not all(found):
+        where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
+        raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
+
+
+def warn_if_late(known: Collection[str], named: Mapping[str, nn.Parameter]) -> None:
+    """Warn about parameters that came after `begin_task` and have had gradients since: no step has moved them.
+
+    Args:
+        known: the parameters that have been trained.
+        named: those that the model has now.
+    """
+    late = [name for name, p in named.items() if name not in known and p.grad is not None]
+    if late:
+        warnings.warn(
+            f"{late} came to the model after begin_task: no step has moved them until now. Add them before begin_task.",
+            stacklevel=4,
+        )
