@@ -209,7 +209,9 @@ class TestAblate:
         assert run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", "--values", "0.5", *QUICK)[0] == 0
         code, out, _ = run(*arguments, "--dry-run", "--json")
         assert code == 0
-        assert [missing["fisher_weight"] for missing in json.loads(out)] == [0.2]
+        assert [(missing["method"], missing["fisher_weight"]) for missing in json.loads(out)] == [("fopng", 0.2)]
+        twice = (*arguments, "--benchmark", "split-digits", "--again", "--dry-run")
+        assert run(*twice)[:2] == (0, "2 runs to do, 0 there already.\n")
 
     def test_the_papers_values_are_the_default(self, run):
         code, out, err = run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", *QUICK, "--json")

@@ -1,5 +1,6 @@
 """What holds for every method: it is a torch optimizer for anyone's loop."""
 
+import enum
 import io
 import random
 
@@ -58,6 +59,62 @@ def test_a_task_that_is_counted_by_an_array_is_saved_as_a_plain_number():
     optimizer.begin_task(numpy.int64(3))
     assert saved(optimizer)["fopng"]["task"] == 3
     optimizer.begin_task(3)
+
+
+def test_a_task_that_is_named_by_an_enumeration_goes_by_the_name():
+    class Place(str, enum.Enum):  # noqa: UP042 (whose str() is another than that of a StrEnum)
+        HOME = "home"
+
+    optimizer = fopng.SGD(nn.Linear(2, 2), 0.1)
+    optimizer.begin_task(Place.HOME)
+    optimizer.begin_task("home")
+
+
+def test_groups_may_be_walked_only_once():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = fopng.SGD(model, 0.1, groups=({"params": layer.parameters(), "lr": 0.5} for layer in model[1:]))
+    assert [(len(group["params"]), group["lr"]) for group in optimizer.param_groups] == [(2, 0.1), (2, 0.5)]
+
+
+def test_what_the_first_optimizer_trains_already_is_stepped_once_when_it_is_unfrozen():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    first = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = fopng.FOPNG(model, 0.1, first_task=first)
+    optimizer.begin_task(0)
+    model[0].requires_grad_(True)
+    x, y = torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
+    for refreshed in (False, True):
+        if refreshed:
+            optimizer.refresh([(x, y)])
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        before = model[0].weight.detach().clone()
+        optimizer.step()
+        torch.testing.assert_close(before - model[0].weight, 0.1 * model[0].weight.grad)
+    assert len(first.param_groups[0]["params"]) == 4
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_may_change_its_precision_there_and_back(name, dtype):
+    """With and without something that looks at the model in between."""
+    world = single_head(torch.float32)
+    optimizer = make(name, world, momentum=0.5)
+    run(optimizer, world, range(1))
+    next(live(optimizer, world, range(1, 2), 2))
+    (x, y), *_ = world.loaders[1]
+    for there, looked_at in ((dtype, False), (torch.float32, False), (dtype, True), (torch.float32, False)):
+        world.model.to(there)
+        if looked_at:
+            optimizer.refresh([(x.to(there), y) for x, y in world.loaders[1]])
+        optimizer.zero_grad()
+        F.cross_entropy(world.model(x.to(there)), y).backward()
+        before = flat(world.model)
+        optimizer.step()
+        assert flat(world.model).isfinite().all()
+        assert not torch.equal(flat(world.model), before)
+    optimizer.end_task(world.loaders[1])
 
 
 @every_method

@@ -49,7 +49,7 @@ SETTINGS = {
         "noise",
         "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
     ),
-    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\] and finite, got inf"),
+    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\], got inf"),
     "evenness": ("KroneckerFOPNG", 1.5, r"evenness in \[0, 1\], got 1.5"),
     "merging": ("KroneckerFOPNG", 1.0, r"merging in \[0, 1\), got 1.0"),
     "averaging": ("KroneckerFOPNG", 1.5, r"averaging in \[0, 1\], got 1.5"),
@@ -160,7 +160,7 @@ def test_a_layer_that_came_in_the_middle_of_a_task_is_warned_of(when):
     before = world.model[3].weight.detach().clone()
     optimizer.step()
     assert torch.equal(world.model[3].weight, before)
-    with pytest.warns(UserWarning, match=r"\['3.weight', '3.bias'\] came to the model after begin_task"):
+    with pytest.warns(UserWarning, match=r"\['3.weight', '3.bias'\] came, or were unfrozen, in the middle of a task"):
         getattr(optimizer, when)(world.loaders[1])
 
 

@@ -88,12 +88,13 @@ def ablate(
 def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
     from fopng.cli.planned import found_in
 
-    find = found_in(options.out)
-    missing = [config for config in configs if find(config) is None]
+    find, distinct = found_in(options.out), {config.key: config for config in configs}.values()
+    missing = [config for config in distinct if options.again or find(config) is None]
     if options.as_json:
-        show_json([{"benchmark": config.benchmark, "seed": config.seed, **config.settings} for config in missing])
+        names = ("benchmark", "method", "seed")
+        show_json([{name: getattr(config, name) for name in names} | dict(config.settings) for config in missing])
         return
-    typer.echo(f"{len(missing)} runs to do, {len(configs) - len(missing)} there already.")
+    typer.echo(f"{len(missing)} runs to do, {len(distinct) - len(missing)} there already.")
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:

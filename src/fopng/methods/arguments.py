@@ -32,7 +32,7 @@ def plain_task(task: object) -> int | str | None:
     if isinstance(task, Integral):
         return int(task)
     if isinstance(task, str):
-        return str(task)
+        return str.__str__(task)
     raise TypeError(f"Expected a task's name or number, got {task!r}.")
 
 
@@ -44,16 +44,16 @@ def check_samples(batches: Iterable[Batch], peers: Peers) -> None:
         raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
 
 
-def warn_if_late(known: Collection[str], named: Mapping[str, nn.Parameter]) -> None:
-    """Warn about parameters that came after `begin_task` and have had gradients since: no step has moved them.
+def warn_if_late(new: Mapping[str, nn.Parameter], held: Collection[int]) -> None:
+    """Warn about parameters that came in the middle of a task and have had gradients since: no step has moved them.
 
     Args:
-        known: the parameters that have been trained.
-        named: those that the model has now.
+        new: parameters that have not been trained yet.
+        held: the `id` of those that another optimizer trains.
     """
-    late = [name for name, p in named.items() if name not in known and p.grad is not None]
+    late = [name for name, parameter in new.items() if parameter.grad is not None and id(parameter) not in held]
     if late:
         warnings.warn(
-            f"{late} came to the model after begin_task: no step has moved them until now. Add them before begin_task.",
+            f"{late} came, or were unfrozen, in the middle of a task: no step has moved them until now. Do that before begin_task.",
             stacklevel=4,
         )

@@ -28,7 +28,9 @@ class FirstOptimizer:
         self.optimizer = optimizer
 
     @classmethod
-    def choose(cls, first: FirstTask, parameters: Sequence[nn.Parameter], own_start: bool) -> "FirstOptimizer | None":
+    def choose(
+        cls, first: FirstTask, parameters: Sequence[nn.Parameter], own_start: bool, model: nn.Module
+    ) -> "FirstOptimizer | None":
         """Turn the setting into an optimizer; None where the method itself starts."""
         if first == "own" or (first is None and own_start):
             return None
@@ -36,7 +38,7 @@ class FirstOptimizer:
             return cls(torch.optim.SGD(parameters, lr=FIRST_TASK_LR))
         if not isinstance(first, torch.optim.Optimizer):
             raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
-        _check_trains(first, parameters)
+        _check_trains(first, model)
         return cls(first)
 
     @property
@@ -46,7 +48,13 @@ class FirstOptimizer:
 
     def add(self, parameters: Sequence[nn.Parameter]) -> None:
         """Train these, too."""
-        self.optimizer.param_groups[0]["params"].extend(parameters)
+        held = self.held
+        self.optimizer.param_groups[0]["params"].extend(p for p in parameters if id(p) not in held)
+
+    @property
+    def held(self) -> set[int]:
+        """The `id` of each parameter that it trains."""
+        return {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
 
     def state_dict(self, names: dict[int, str]) -> dict[str, Any]:
         """Its state, with the names of its parameters.
@@ -76,9 +84,9 @@ class FirstOptimizer:
         return [[names.get(id(p), str(k)) for k, p in enumerate(group)] for group in groups]
 
 
-def _check_trains(first: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+def _check_trains(first: torch.optim.Optimizer, model: nn.Module) -> None:
     """Raise where an optimizer would train nothing here, or cannot be stepped as the others are."""
-    own = {id(parameter) for parameter in parameters}
+    own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in first.param_groups for parameter in group["params"]):
         raise ValueError(
             "Expected first_task to train this model, got an optimizer of other parameters. Make it from the parameters of the "

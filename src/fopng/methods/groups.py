@@ -17,9 +17,13 @@ def make_groups(groups: Groups | None, parameters: Sequence[nn.Parameter]) -> li
         groups: what was asked for.
         parameters: all that are trained.
     """
-    if groups is not None and not all(isinstance(group, Mapping) and "params" in group for group in groups):
-        raise TypeError(f"Expected groups such as [{{'params': ..., 'lr': ...}}], got {groups!r}.")
-    listed = [(group, group["params"]) for group in groups or []]
+    asked = list(groups or [])
+    if not all(isinstance(group, Mapping) and "params" in group for group in asked):
+        kinds = sorted({type(group).__name__ for group in asked})
+        raise TypeError(
+            f"Expected groups such as [{{'params': ..., 'lr': ...}}], got {' and '.join(kinds)} without 'params'."
+        )
+    listed = [(group, group["params"]) for group in asked]
     made = [{**group, "params": [own] if isinstance(own, Tensor) else list(own)} for group, own in listed]
     taken = {id(p) for group in made for p in group["params"]}
     if not taken <= {id(p) for p in parameters}:

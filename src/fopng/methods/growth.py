@@ -32,7 +32,7 @@ def grow_method(method: Method, layout: ParamLayout) -> None:
     method.forget_task()
     if method.matrices and not method.matrices_of_inputs:
         grown = [name for name in old.names if old.shapes[name] != layout.shapes[name]]
-        other = ", or use a diagonal metric" if hasattr(method, "metric") else ""
+        other = ", or use a diagonal metric" if getattr(method, "metric", "diagonal") != "diagonal" else ""
         raise ValueError(
             f"Expected parameters that keep their shape, got more rows in {grown}: what is kept of old tasks are matrices over "
             f"rows. Give the model its final size from the start{other}."

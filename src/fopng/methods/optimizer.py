@@ -75,11 +75,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._task: int | str | None = None
         self._finite: Tensor | None = None
         self._last: Step | None = None
-        self._kind: tuple[torch.device, torch.dtype] | None = None
+        self._kind: tuple[object, ...] | None = None
         super().__init__(make_groups(groups, self._parameters), {"lr": lr})
         self._rate()
         self._join(peers)
-        self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start)
+        self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start, self.model)
 
     def share(self, group: ProcessGroup | None = None) -> None:
         """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
@@ -255,8 +255,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
-        self._last = None
-        self._finite = None
+        self._last, self._finite, self._kind = None, None, None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
@@ -312,14 +311,16 @@ class ContinualOptimizer(torch.optim.Optimizer):
         held = {id(p) for group in self.param_groups for p in group["params"]}
         new = [p for name, p in named.items() if name in known and id(p) not in held]
         if layout != self.layout:
-            if self._open:
-                warn_if_late(self.layout.names, {name: named[name] for name in known})
+            if self._open or (self.steps and not self.tasks_done):
+                others = () if self._first_at_work is None else self._first_at_work.held
+                warn_if_late({name: named[name] for name in known if name not in self.layout.names}, others)
             self.layout = layout
             self._list_parameters()
             self.param_groups[0]["params"].extend(new)
             if self._first_at_work is not None:
                 self._first_at_work.add(new)
             self._attach()
+        self._kind = None
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
@@ -362,9 +363,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.method.watch(raw, before - flat_values(self._parameters))
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
-        method, lr, kind = self.method, self._rate(), (raw.device, raw.dtype)
+        method, lr, kind = self.method, self._rate(), (raw.device, raw.dtype, self._parameters[0].dtype)
         if kind != self._kind:
-            # the first step, or the model went elsewhere in the middle of a task
+            # the model may have gone elsewhere in the middle of a task
             method.move(raw.new_empty(0), self._parameters[0])
             self._kind = kind
         theta = flat_values(self._parameters) if method.needs_parameters else None
