@@ -204,14 +204,17 @@ class TestAblate:
 
     def test_a_dry_run_counts_what_is_missing(self, run, tmp_path):
         arguments = ("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", "--values", "0.2,0.5", *QUICK)
-        assert run(*arguments, "--dry-run")[:2] == (0, "2 runs to do, 0 there already.\n")
+        code, out, err = run(*arguments, "--dry-run")
+        assert (code, "2 runs to do, 0 there already." in err) == (0, True)
+        assert out.splitlines()[1].split() == ["split-digits", "fopng", "test", "0", "2"]
         assert not (tmp_path / "runs").exists()
         assert run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", "--values", "0.5", *QUICK)[0] == 0
         code, out, _ = run(*arguments, "--dry-run", "--json")
         assert code == 0
-        assert [(missing["method"], missing["fisher_weight"]) for missing in json.loads(out)] == [("fopng", 0.2)]
+        found = json.loads(out)
+        assert (found["there"], found["missing"], len(found["runs"])) == (1, 1, 1)
         twice = (*arguments, "--benchmark", "split-digits", "--again", "--dry-run")
-        assert run(*twice)[:2] == (0, "2 runs to do, 0 there already.\n")
+        assert "2 runs to do, 0 there already." in run(*twice)[2]
 
     def test_the_papers_values_are_the_default(self, run):
         code, out, err = run("ablate", "alpha", "--benchmark", "split-digits", "--seeds", "1", *QUICK, "--json")

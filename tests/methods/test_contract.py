@@ -119,7 +119,7 @@ def test_a_model_may_change_its_precision_there_and_back(name, dtype):
 
 @every_method
 def test_a_model_may_change_its_precision_in_the_middle_of_a_task(name):
-    """To float64 and back, which keeps the numbers: the steps are those of a model that was float64 all the time, to rounding."""
+    """The step in float64 is that of a twin that stayed float32, to rounding."""
     world = single_head(torch.float32)
     optimizer = make(name, world, momentum=0.5)
     run(optimizer, world, range(1))

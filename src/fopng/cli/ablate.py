@@ -86,15 +86,14 @@ def ablate(
 
 
 def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
-    from fopng.cli.planned import found_in
+    from fopng.cli.planned import found_in, show_planned
+    from fopng.cli.results import say
 
-    find, distinct = found_in(options.out), {config.key: config for config in configs}.values()
-    missing = [config for config in distinct if options.again or find(config) is None]
-    if options.as_json:
-        names = ("benchmark", "method", "seed")
-        show_json([{name: getattr(config, name) for name in names} | dict(config.settings) for config in missing])
-        return
-    typer.echo(f"{len(missing)} runs to do, {len(distinct) - len(missing)} there already.")
+    find, asked = found_in(options.out), {config.key: config for config in configs}
+    missing = {key: config for key, config in asked.items() if options.again or find(config) is None}
+    there = [config for key, config in asked.items() if key not in missing]
+    show_planned(there, missing.values(), as_json=options.as_json)
+    say(f"{len(missing)} runs to do, {len(there)} there already.")
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:

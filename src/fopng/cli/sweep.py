@@ -60,25 +60,12 @@ def sweep(
 
 
 def _show_plan(asked: Sweep, options: WorkOptions) -> None:
-    from fopng.cli.planned import found_in
+    from fopng.cli.planned import found_in, show_planned
     from fopng.cli.results import say
     from fopng.sweep import foresee
 
     seen = foresee(asked, found_in(options.out), options.data_dir)
-    rows: dict[tuple[str, str, str], list[int]] = {}
-    for column, configs in enumerate((seen.there, seen.missing)):
-        for config in configs:
-            part = "validation" if config.validation else "test"
-            rows.setdefault((config.benchmark, config.method, part), [0, 0])[column] += 1
-    if options.as_json:
-        counts = [
-            {"benchmark": benchmark, "method": method, "part": part, "there": there, "missing": missing}
-            for (benchmark, method, part), (there, missing) in rows.items()
-        ]
-        show_json({"runs": counts, "there": len(seen.there), "missing": len(seen.missing), "at_most": seen.at_most})
-        return
-    columns = ("benchmark", "method", "part", "there", "missing")
-    show_table(columns, [(*who, *map(str, counts)) for who, counts in rows.items()], right=columns[3:])
+    show_planned(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most)
     say(
         f"{len(seen.missing)} runs to do in this round, {len(seen.there)} there already; "
         f"the whole sweep is at most {seen.at_most}."

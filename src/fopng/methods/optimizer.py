@@ -255,12 +255,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
-        self._last, self._finite, self._kind = None, None, None
+        self._last, self._finite = None, None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
         self._raise_nonfinite()
-        derived = ("source", "_last", "_finite", "_kind")
+        derived = ("source", "_last", "_finite")
         kept = {name: value for name, value in vars(self).items() if name not in derived}
         # no longer of use once its task is done; and torch's own optimizers cannot be read by every kind of pickle
         return {**kept, "_first": self._first_at_work}
@@ -268,7 +268,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "layout" in state:
-            self._last, self._finite, self._kind = None, None, None
+            self._last, self._finite = None, None
             self._attach()
 
     # Inside

@@ -27,12 +27,10 @@ class Range:
     Args:
         words: behind the setting's name.
         test: of a value, or of one a replica.
-        endless: whether the words leave open how large it may be: not infinitely.
     """
 
     words: str
     test: Callable[[Any], Any]
-    endless: bool = False
 
     def check(self, owner: object, *names: str) -> None:
         """Raise unless these attributes, or every replica's, are in the range."""
@@ -45,16 +43,15 @@ class Range:
             inside = bool(torch.as_tensor(self.test(value)).all())
         except TypeError:
             raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.") from None
-        finite = " and finite" if self.endless and not torch.as_tensor(value).isfinite().all() else ""
-        require(inside, f"Expected {name} {self.words}{finite}, got {value}.")
+        require(inside, f"Expected {name} {self.words}, got {value}.")
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 1
 
 
-AT_LEAST_0 = Range("of at least 0", lambda x: (x >= 0) & (x < inf), endless=True)
-ABOVE_0 = Range("above 0", lambda x: (x > 0) & (x < inf), endless=True)
+AT_LEAST_0 = Range("of at least 0 and finite", lambda x: (x >= 0) & (x < inf))
+ABOVE_0 = Range("above 0 and finite", lambda x: (x > 0) & (x < inf))
 SHARE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 SOME_SHARE = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
 NOT_THE_WHOLE = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
