@@ -155,9 +155,12 @@ class Book:
                 evenness=0.0,
                 growth=1.0,
                 balance=0.0,
+                full_steps=0,
                 signals="normal",
                 fisher_samples=2000,
                 rank=128,
+                averaging=0.0,
+                merging=0.0,
                 **settings,
             )
             line["accuracy"] = round(100 * self.bench.run(benchmark, seed, method, point["lr"]), 4)

@@ -111,7 +111,7 @@ EVEN_MORE = [
     Case("fopng", {**FEW, "metric": "low-rank", "fisher_rank": 20, "labels": "sampled"}),
     Case("fopng", {**FEW, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
     Case("fng", {"labels": "sampled", "fisher_samples": 9}),
-    Case("fopng-k", {"fisher_samples": 7, "signals": "normal", "balance": 0.5}),
+    Case("fopng-k", {"fisher_samples": 7, "signals": "normal", "balance": 0.5, "full_steps": 10}),
     Case("fopng-k", {"averaging": 0.3, "merging": 0.4}),
     Case("ncl", {"fisher_samples": 7, "metric": "diagonal"}),
     Case("gpm", {"input_samples": 7}),

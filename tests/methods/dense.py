@@ -73,6 +73,7 @@ class Dense:
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
         self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
         self.balance, self.units = 1.0, []  # of each task's Fisher
+        self.full_steps, self.taken, self.lengths = 0, 0, []  # steps of the task at hand, and of each old one
         self.averaging, self.merging, self.path = (
             0.0,
             0.0,
@@ -190,6 +191,8 @@ class Dense:
         if self.name in INPUTS:
             self.look(batch)
         self.anchor = flat_parameters(self.model)
+        self.lengths.append(self.taken)
+        self.taken = 0
         self.done += 1
 
     def settle(self) -> None:
@@ -399,6 +402,8 @@ class Dense:
         common = sum(self.units) / self.done
         strength = self.strength / common ** (1 - self.balance)
         strength = strength if self.name == "NCL" else strength * self.done ** (self.growth - 1)
+        if self.full_steps:
+            strength = strength * min(1.0, sum(self.lengths) / len(self.lengths) / self.full_steps)
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
         return torch.linalg.solve(damped(strength * F, 1.0), whole)[part]
@@ -453,6 +458,7 @@ class Dense:
             self.sum[part] = self.momentum * self.sum[part] + g
             g = self.sum[part]
             v = self.adam(g, part) if self.name == "Adam" else self.update(g, part)
+        self.taken += 1
         before = theta.clone()
         theta[part] -= v
         with_parameters(self.model, theta)

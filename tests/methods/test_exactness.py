@@ -67,6 +67,8 @@ OWN = {
         {"growth": 0.0, "strength": 10.0},
         {"balance": 0.0, "strength": 10.0},
         {"balance": 0.3, "growth": 0.5},
+        {"full_steps": 7, "first_task": "own"},
+        {"full_steps": 7, "growth": 0.0, "strength": 10.0},
         {"averaging": 0.2},
         {"averaging": 1.0, "strength": 10.0},
         {"merging": 0.4, "strength": 10.0},

@@ -360,3 +360,83 @@ def test_what_is_held_back_grows_with_tasks_as_asked(growth):
             [method.old_fisher()(e)[k] for k, e in enumerate(torch.eye(39).double())]
         )
         torch.testing.assert_close(held_back.sum() / method.used().sum(), torch.tensor(7.0 * tasks**growth).double())
+
+
+def lived(steps, **settings):
+    """An optimizer after tasks of so many steps each."""
+    world = single_head()
+    optimizer = make(NAME, world, strength=7.0, **settings)
+    for task, count in enumerate(steps):
+        optimizer.begin_task(task)
+        for _ in range(count):
+            optimizer.zero_grad()
+            world.loss(world.loaders[0][0]).backward()
+            optimizer.step()
+        optimizer.end_task(world.loaders[0])
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("steps", "share"), [([2], 0.2), ([2, 6], 0.4), ([20], 1.0), ([8, 16], 1.0), ([0, 2], 0.2), ([2, 0], 0.2), ([0], 1)]
+)
+def test_short_tasks_are_held_back_in_proportion(steps, share):
+    """To the mean over old tasks that took steps; one that was learnt elsewhere says nothing."""
+    method, g = lived(steps, full_steps=10).method, torch.randn(39, dtype=torch.float64)
+    assert float(method.reached()) == pytest.approx(share)
+    found = method.held_back(g)
+    method.full_steps, method.strength = 0, share * method.strength
+    method.forget_derived()
+    assert float(method.reached()) == 1
+    assert (found - g).norm() > 1e-2
+    torch.testing.assert_close(found, method.held_back(g))
+
+
+def test_steps_of_the_optimizer_that_learns_the_first_task_count():
+    world = single_head()
+    first = torch.optim.SGD(world.model.parameters(), lr=0.1)
+    optimizer = make(NAME, world, full_steps=10, first_task=first)
+    run(optimizer, world, range(1), epochs=2)
+    assert float(optimizer.method.reached()) == pytest.approx(0.2 * len(world.loaders[0]))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_state_in_mid_task_knows_when_its_task_began(epochs):
+    world = single_head()
+    first = make(NAME, world, full_steps=50)
+    run(first, world, range(1), epochs=3)
+    states = [first.state_dict() for _ in live(first, world, range(1, 2), epochs=epochs)]
+    second = make(NAME, world, full_steps=50)
+    second.load_state_dict(states[0])
+    for _ in range(len(states) - 1):
+        second.zero_grad()
+        world.loss(world.loaders[1][0]).backward()
+        second.step()
+    second.end_task(world.loaders[1])
+    assert float(second.method.reached()) == float(first.method.reached()) < 1
+
+
+def test_a_state_from_before_steps_were_counted_has_its_full_strength():
+    world = single_head()
+    first = make(NAME, world)
+    run(first, world, range(2))
+    state = first.state_dict()
+    del state["fopng"]["steps_before"], state["fopng"]["state"]["matrices"]['["lengths"]']
+    second = make(NAME, world, full_steps=100)
+    second.load_state_dict(state)
+    assert second.method.reached() == 1.0
+    run(second, world, range(2, 3))
+    assert float(second.method.reached()) == pytest.approx(len(world.loaders[2]) / 100)
+
+
+def test_by_default_few_steps_are_not_stopped_by_the_strength():
+    """The strength is made for thousands of steps: with two hundred, all of it would keep a task from being learnt."""
+    torch.manual_seed(0)
+    start = nn.Sequential(nn.Linear(16, 30), nn.ReLU(), nn.Linear(30, 4))
+    tasks = [[(x, x[:, part].argmax(1)) for x in torch.randn(100, 10, 16)] for part in (slice(4), slice(12, 16))]
+    reached = []
+    for settings in ({}, {"full_steps": 0}):
+        model = copy.deepcopy(start)
+        optimizer = fopng.KroneckerFOPNG(model, generator=torch.Generator().manual_seed(0), **settings)
+        run(optimizer, World(model, tasks), epochs=2)
+        reached.append(sum(float((model(x).argmax(1) == y).double().mean()) for x, y in tasks[1]) / 100)
+    assert reached[0] > 0.4 > 0.3 > reached[1]

@@ -53,6 +53,7 @@ SETTINGS = {
     "evenness": ("KroneckerFOPNG", 1.5, r"evenness in \[0, 1\], got 1.5"),
     "merging": ("KroneckerFOPNG", 1.0, r"merging in \[0, 1\), got 1.0"),
     "averaging": ("KroneckerFOPNG", 1.5, r"averaging in \[0, 1\], got 1.5"),
+    "full_steps": ("KroneckerFOPNG", -1, "full_steps of at least 0 and finite, got -1"),
     "balance": ("KroneckerFOPNG", -0.5, r"balance in \[0, 1\], got -0.5"),
     "rank": ("KroneckerFOPNG", 0, "rank of at least 1, or None for all, got 0"),
     "fisher_samples, Kronecker": ("KroneckerFOPNG", 0, "fisher_samples of at least 1, or None for all, got 0"),

@@ -82,9 +82,12 @@ def multi_head(dtype: torch.dtype = torch.float64) -> World:
 
 
 def make(name: str, world: World, lr: float = 0.05, **settings: Any) -> fopng.ContinualOptimizer:
-    """A method with a memory of a size for such tasks."""
+    """A method with a memory of a size for such tasks, however short."""
     if name in PROJECTED:
         settings.setdefault("gradients_per_task", 4)
+    if name == "KroneckerFOPNG":
+        # or so few steps would leave nothing of the strength
+        settings.setdefault("full_steps", 0)
     settings.setdefault("predict", world.ask)
     return METHODS[name](world.model, lr, **settings)
 

@@ -8,20 +8,24 @@ from torch import Tensor, nn
 
 from fopng.kronecker import across
 from fopng.likelihood import Likelihood, Signals
+from fopng.methods.base import TaskData
 from fopng.methods.kronecker import KroneckerMemory
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
-from fopng.methods.ranges import SHARE
+from fopng.methods.ranges import AT_LEAST_0, SHARE
 from fopng.moments import Moments, matrix_key
 from fopng.types import Predict
 
 UNITS = matrix_key("units")
 """The sum over old tasks of their Fishers' units."""
 
+LENGTHS = matrix_key("lengths")
+"""The steps of all old tasks that took any, and how many tasks that are: `[2]`."""
+
 
 @final
 @dataclass(kw_only=True)
 class KroneckerFOPNGMethod(KroneckerMemory):
-    """`v = eta (I + s T^(q-1) F_old)^-1 g`, the step nearest to g that changes old answers little (docs/kronecker.md).
+    """`v = eta (I + s min(1, N / N_f) T^(q-1) F_old)^-1 g`, near g and changing old answers little (docs/kronecker.md).
 
     `F_old = sum_t F_t / (f_t^b f^(1-b))` over the T old tasks, `f_t` the mean of the diagonal of a task's Fisher and f the mean of
     those: s means the same whatever the scale of inputs and outputs and the number of parameters.
@@ -30,15 +34,18 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         evenness: e, how much all outputs of a layer count alike.
         growth: q, how what is held back grows with the number of tasks: 0 takes their mean, 1 their sum.
         balance: b, how alike old tasks count, whatever the size of their Fishers.
+        full_steps: `N_f`, from how many steps a task on, N in the mean over old ones, the strength is full.
     """
 
     evenness: float | Tensor
     growth: float | Tensor
     balance: float | Tensor
+    full_steps: float | Tensor
 
     def check(self) -> None:
         super().check()
         SHARE.check(self, "evenness", "growth", "balance")
+        AT_LEAST_0.check(self, "full_steps")
 
     @property
     def variant(self) -> str:
@@ -51,6 +58,13 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         even = torch.diag_embed(each.mean(-1, keepdim=True).expand_as(each))
         return torch.lerp(signals, even, across(self.evenness, signals))
 
+    def keep(self, task: TaskData) -> None:
+        if task.steps:
+            # of a task that was learnt elsewhere nothing is known
+            taken = task.parameters().new_tensor([task.steps, 1])
+            self.matrices[LENGTHS] = self.matrices.get(LENGTHS, torch.zeros_like(taken)) + taken
+        super().keep(task)
+
     def remember(self, moments: Moments) -> None:
         unit = moments.mean_diagonal()
         self.matrices[UNITS] = self.matrices.get(UNITS, torch.zeros_like(unit)) + unit
@@ -58,7 +72,15 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def weight(self) -> float | Tensor:
         common = _unit(self.matrices[UNITS] / self.tasks())
-        return self.strength * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
+        return self.strength * self.reached() * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
+
+    def reached(self) -> float | Tensor:
+        """`min(1, N / N_f)`: in N steps a task moves N times as far along what is held back, so that few steps need less of it."""
+        if LENGTHS not in self.matrices:
+            return 1.0
+        total, tasks = self.matrices[LENGTHS]
+        reached: Tensor = (total / tasks / self.full_steps).clamp(max=1)
+        return reached
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)
@@ -79,13 +101,14 @@ class KroneckerFOPNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the learning rate, SGD's.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. The default is for tasks of five
-            thousand steps and more, a tenth of it for less than two thousand.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
         balance: 1 where every task is learnt well: all old tasks count alike, also one whose Fisher is small since the model is
             sure of it. 0 where early tasks end well below what later ones reach: each counts as much as its Fisher is large.
+        full_steps: from how many steps a task on the strength is full. Where old tasks took fewer (their mean), it is less in
+            proportion: few steps do not get far where they are held back. 0 for the full strength always.
         signals: what is sent back from the outputs for the moments: the score of "sampled" (the model's), "observed" (the data's)
             or "expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).
         fisher_samples: samples the moments are taken on, drawn anew each time; None for all.
@@ -122,6 +145,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         evenness: float = 0.5,
         growth: float = 1.0,
         balance: float = 1.0,
+        full_steps: int = 4000,
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
@@ -140,6 +164,7 @@ class KroneckerFOPNG(ContinualOptimizer):
             evenness=evenness,
             growth=growth,
             balance=balance,
+            full_steps=full_steps,
             signals=signals,
             fisher_samples=fisher_samples,
             rank=rank,

@@ -70,7 +70,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
-        self.tasks_done, self.steps = 0, 0
+        self.tasks_done, self.steps, self._steps_before = 0, 0, 0
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
@@ -166,6 +166,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             check_samples(batches, self.peers)
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
+        self._steps_before = self.steps
         self._open = False
         self._last = None
 
@@ -222,6 +223,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "state": self.method.state_dict(),
             "tasks_done": self.tasks_done,
             "steps": self.steps,
+            "steps_before": self._steps_before,
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
@@ -253,6 +255,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.load_state_dict(own["state"], layout, self._blank())
         self.method.move(self._blank(), self._parameters[0])
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
+        # a state of an earlier version does not say when its task began
+        self._steps_before = own.get("steps_before", own["steps"] if own["tasks_done"] else 0)
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
         self._last, self._finite = None, None
@@ -324,7 +328,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        return LoaderTask(self.source, batches, self.generator, self._parameters, self.peers, self.tasks_done)
+        steps = self.steps - self._steps_before
+        return LoaderTask(self.source, batches, self.generator, self._parameters, steps, self.peers, self.tasks_done)
 
     def _check_ready(self) -> None:
         if not self._open and self.tasks_done > 0:

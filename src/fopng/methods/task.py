@@ -24,6 +24,11 @@ from fopng.types import Batch
 class TaskData(Protocol):
     """The task at hand, as a method may ask about it."""
 
+    @property
+    def steps(self) -> int:
+        """How many steps it has taken so far, whoever took them."""
+        ...
+
     def parameters(self) -> Tensor:
         """The parameters now, `[..., p]`."""
         ...
@@ -70,13 +75,14 @@ class TaskData(Protocol):
 
 @final
 @dataclass(frozen=True)
-class LoaderTask(TaskData):
+class LoaderTask:
     """The task at hand of a drop-in optimizer: its model and its batches, and the processes that share them."""
 
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
     held: Sequence[nn.Parameter]
+    steps: int
     peers: Peers = ALONE
     turn: int = 0
 

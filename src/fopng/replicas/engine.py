@@ -139,7 +139,14 @@ class _Wave:
         self._tell_going(TaskStarted(task))
         samples = StackedSamples([stage.stream[task].train for stage in stages], self.device, self.model.theta.dtype)
         at_hand = ReplicaTask(
-            self.runs.source, self.model.theta, samples, task, self.runs.generators, self.runs.alive, self.held
+            self.runs.source,
+            self.model.theta,
+            samples,
+            task,
+            self.runs.generators,
+            self.plans[0].epochs * stages[0].steps,
+            self.runs.alive,
+            self.held,
         )
         rate = self.runs.first_rate if number == 0 else None
         stepper = Stepper(

@@ -32,6 +32,7 @@ class ReplicaTask:
         samples: the training samples.
         task: the number of the task, for the model.
         generators: one a run; each draws what the run would draw alone.
+        steps: how many each takes.
         alive: which runs still go on, `[R]`; one whose Fisher or gradients are not finite is struck out here, and has harmless
             numbers in their place.
         memory_limit: bytes that an estimate holds at a time; None for `held_at_most`.
@@ -42,6 +43,7 @@ class ReplicaTask:
     samples: StackedSamples
     task: int
     generators: Sequence[torch.Generator]
+    steps: int
     alive: Tensor
     memory_limit: int | None = None
 
