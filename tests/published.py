@@ -37,9 +37,9 @@ def measured(name):
 
 
 def section(title):
-    """The part of docs/kronecker.md under a heading."""
-    text = (ROOT / "docs" / "kronecker.md").read_text(encoding="utf-8")
-    return re.split(r"\n##+ ", text.partition(f"### {title}\n")[2])[0]
+    """The part of docs/kronecker-study.md under a heading."""
+    text = (ROOT / "docs" / "kronecker-study.md").read_text(encoding="utf-8")
+    return re.split(r"\n##+ ", text.partition(f"# {title}\n")[2])[0]
 
 
 def tables(text):

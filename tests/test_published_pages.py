@@ -1,8 +1,9 @@
-"""What README.md and docs/kronecker.md say of the methods beside each other is what the committed runs say."""
+"""What README.md and docs/kronecker-study.md say of the methods beside each other is what the committed runs say."""
 
 import pytest
 
 from fopng.config import canonical_json
+from fopng.hyperparameters import paper_methods
 from fopng.methods.catalog import METHODS
 from fopng.request import defaults_of
 from fopng.scores import Estimate, paired_difference
@@ -72,8 +73,27 @@ def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
 
 def test_the_runs_of_fopng_k_that_are_shown_have_its_defaults():
     settings = [r.config.settings for column, r in published() if column != "tuned" and r.config.method == "fopng-k"]
-    assert len(settings) == 15
+    assert len(settings) == 21
     assert {canonical_json(each) for each in settings} == {canonical_json(defaults_of(METHODS["fopng-k"]))}
+
+
+def test_the_table_of_its_default_is_that_of_the_committed_results():
+    heading, *rows = tables(section("At its default"))[0]
+    printed = {"FOPNG": "fopng", "PreFisher": "fopng-prefisher", **{name.upper(): name for name in paper_methods()}}
+    for title, column in zip(heading[1:], list(zip(*rows, strict=True))[1:], strict=True):
+        found = {}
+        for where, run in published():
+            form = run.config.settings.get("projection", "printed")
+            if (where, run.config.benchmark, form) == ("matched", title.lower(), "printed"):
+                found.setdefault(run.config.method, {})[run.config.seed] = run
+        ours, best = found["fopng-k"], max(paper_methods(), key=lambda method: accuracy(found[method]).mean)
+        own, lost, following, difference = column
+        assert (own, lost) == (shown(accuracy(ours)), forgotten(ours))
+        name, value = following.split()
+        assert (printed[name], value) == (best, percent(accuracy(found[best]).mean))
+        assert difference == shown(behind(ours, found[best]))
+        level = [m for m in paper_methods() if (less := behind(ours, found[m])).mean < less.half_width(0.95)]
+        assert level == (["adam"] if title == "Split-CIFAR10" else [])
 
 
 @pytest.mark.parametrize("number", [0, 1])

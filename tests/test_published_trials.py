@@ -1,4 +1,4 @@
-"""What docs/kronecker.md says of its own trials and of long streams is what the committed runs say."""
+"""What docs/kronecker-study.md says of its own trials and of long streams is what the committed runs say."""
 
 from math import isnan
 
@@ -144,7 +144,7 @@ def test_what_is_said_of_twenty_tasks_is_what_was_measured():
         lost = percent(sum(r.forgetting for r in members) / len(members))
         assert cells == [*numbers, f"{end} ({lost})"], who
     (k20, ncl20, next20), (k50, ncl50, next50) = (
-        [rows[n][-1][:4] for n in places] for rows, places in ((twenty, (0, 2, 3)), (fifty, (0, 1, 3)))
+        [rows[n][-1][:4] for n in places] for rows, places in ((twenty, (0, 2, 3)), (fifty, (0, 1, 4)))
     )
     said = f"has {k20} and NCL {ncl20}, after 50 {k50} and {ncl50}; the next has {next20} and {next50}"
     assert said in (ROOT / "README.md").read_text(encoding="utf-8")
@@ -153,6 +153,24 @@ def test_what_is_said_of_twenty_tasks_is_what_was_measured():
         best = max(members, key=final_validation_accuracy)
         assert cell == f"{held_out(best)} ({percent(best.forgetting)})", name
         assert chosen(settings).items() <= best.config.settings.items(), name
+
+
+def test_the_table_of_few_steps_is_that_of_its_runs():
+    ((_, *rows),) = tables(section("Few steps, measured"))
+    found = {}
+    for run in measured("steps"):
+        settings = run.config.settings
+        point = (run.config.benchmark, run.config.epochs, settings["strength"], settings["full_steps"])
+        found.setdefault(point, []).append(final_validation_accuracy(run))
+    assert {len(values) for values in found.values()} == {3}
+    assert len(found) == 9 * len(rows)
+    for title, *cells in rows:
+        points = [
+            (f"{where}-mnist-5k", int(title.split()[0]), *point)
+            for where in ("split", "rotated", "permuted")
+            for point in ((100, 4000), (100, 0), (10, 0))
+        ]
+        assert cells == [percent(sum(found[point]) / 3) for point in points], title
 
 
 def test_the_tables_of_evenness_are_those_of_its_sweep():

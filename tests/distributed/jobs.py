@@ -325,6 +325,19 @@ def share_by_hand() -> dict[str, Any]:
     return {**told, "parameters": life.parameters(), "expected": wrapped.parameters()}
 
 
+def uneven_steps() -> dict[str, Any]:
+    """A task in which one process has more batches than the others, then one in which all have as many."""
+    life = Life(Case("fopng-k", {"full_steps": 10}))
+    assert isinstance(life.model, DistributedDataParallel)
+    for task in range(2):
+        life.optimizer.begin_task(task)
+        with life.model.join():
+            for batch in life.tasks[task] * (3 if task == life.number == 0 else 1):
+                life.learn(batch)
+        life.optimizer.end_task(life.tasks[task])
+    return {"steps": life.optimizer.steps, "reached": life.optimizer.method.reached(), "parameters": life.parameters()}
+
+
 def estimates(batches: list[Any], peers: Peers) -> dict[str, Tensor]:
     """What is estimated of a model on data of which this process has a part."""
     torch.manual_seed(3)

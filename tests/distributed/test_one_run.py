@@ -126,6 +126,14 @@ def test_a_model_that_is_not_wrapped_can_be_shared_by_saying_so(tmp_path: Path):
         assert "before the first task" in each["too late"]
 
 
+def test_processes_that_took_other_numbers_of_steps_hold_back_alike(tmp_path: Path):
+    first, second = launch(2, "uneven_steps", tmp_path / "fleet")
+    assert (first["steps"], second["steps"]) == (8, 4)
+    # the longest counts: six and two, of ten
+    assert float(first["reached"]) == float(second["reached"]) == pytest.approx(0.4)
+    assert torch.equal(first["parameters"], second["parameters"])
+
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "distributed.py"
 LEFT = """
 import runpy, sys

@@ -415,17 +415,78 @@ def test_a_state_in_mid_task_knows_when_its_task_began(epochs):
     assert float(second.method.reached()) == float(first.method.reached()) < 1
 
 
+def without_steps(state):
+    """A state as it was saved before steps were counted."""
+    del state["fopng"]["steps_before"]
+    state["fopng"]["state"]["matrices"].pop('["lengths"]', None)
+    return state
+
+
 def test_a_state_from_before_steps_were_counted_has_its_full_strength():
     world = single_head()
     first = make(NAME, world)
     run(first, world, range(2))
-    state = first.state_dict()
-    del state["fopng"]["steps_before"], state["fopng"]["state"]["matrices"]['["lengths"]']
     second = make(NAME, world, full_steps=100)
-    second.load_state_dict(state)
+    second.load_state_dict(without_steps(first.state_dict()))
     assert second.method.reached() == 1.0
     run(second, world, range(2, 3))
     assert float(second.method.reached()) == pytest.approx(len(world.loaders[2]) / 100)
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_a_task_that_began_before_steps_were_counted_says_nothing_but_the_first(task):
+    """When the first one began is known."""
+    world = single_head()
+    first = make(NAME, world)
+    run(first, world, range(task))
+    first.begin_task(task)
+    world.loss(world.loaders[task][0]).backward()
+    first.step()
+    second = make(NAME, world, full_steps=100)
+    second.load_state_dict(without_steps(first.state_dict()))
+    second.step()
+    second.end_task(world.loaders[task])
+    assert float(second.method.reached()) == pytest.approx([0.02, 1.0][task])
+
+
+class Failing(list):
+    """A loader that fails when it is walked for the second time."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        if self.walks == 2:
+            raise OSError("The disk is gone.")
+        return super().__iter__()
+
+
+def test_a_task_that_could_not_be_ended_counts_once():
+    world = single_head()
+    optimizer = make(NAME, world, full_steps=10)
+    optimizer.begin_task(0)
+    world.loss(world.loaders[0][0]).backward()
+    optimizer.step()
+    with pytest.raises(OSError, match="gone"):
+        optimizer.end_task(Failing(world.loaders[0]))
+    optimizer.step()
+    optimizer.end_task(world.loaders[0])
+    assert optimizer.method.matrices['["lengths"]'].tolist() == [2, 1]
+
+
+def test_a_call_without_gradients_is_no_step():
+    world = single_head()
+    optimizer = make(NAME, world, full_steps=10)
+    optimizer.begin_task(0)
+    for _ in range(3):
+        optimizer.step()
+    optimizer.end_task(world.loaders[0])
+    assert optimizer.steps == 0
+    assert optimizer.method.reached() == 1.0
+
+
+def test_tasks_without_end_are_never_long_enough():
+    assert 0 < float(lived([2], full_steps=10**20).method.reached()) < 1e-10
 
 
 def test_by_default_few_steps_are_not_stopped_by_the_strength():

@@ -1,6 +1,6 @@
-"""What parameters hold: their values in one row, and the gradients when a step is taken."""
+"""What parameters hold: their values in one row, the gradients when a step is taken, and where it leads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,24 @@ def put_values(parameters: Sequence[nn.Parameter], values: Tensor) -> None:
     for parameter, value in zip(parameters, values.split(sizes), strict=True):
         if parameter.requires_grad:
             parameter.copy_(value.view_as(parameter))
+
+
+@torch.no_grad()
+def subtract(parameters: Sequence[nn.Parameter], steps: Mapping[str, Tensor], names: Collection[str]) -> None:
+    """Subtract a step from each of the parameters, in their order, that is named."""
+    moving = [
+        (parameter, step if step.dtype == parameter.dtype else step.to(parameter.dtype))
+        for parameter, (name, step) in zip(parameters, steps.items(), strict=True)
+        if name in names
+    ]
+    torch._foreach_sub_([parameter for parameter, _ in moving], [step for _, step in moving])
+
+
+def put_back(held: Sequence[tuple[dict[str, Tensor], dict[str, Tensor]]], finite: Tensor) -> None:
+    """Undo what a step has made of a state, in pairs of now and before, unless it was finite, `[]`; nobody waits for the device."""
+    for own, before in held:
+        changed = {k: new for k, new in own.items() if new is not before.get(k) and new.device == finite.device}
+        own |= {key: torch.where(finite, new, before.get(key, 0)) for key, new in changed.items()}
 
 
 def held_gradients(names: Sequence[str], parameters: Sequence[nn.Parameter]) -> dict[str, Tensor]:

@@ -59,11 +59,12 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         return torch.lerp(signals, even, across(self.evenness, signals))
 
     def keep(self, task: TaskData) -> None:
-        if task.steps:
-            # of a task that was learnt elsewhere nothing is known
-            taken = task.parameters().new_tensor([task.steps, 1])
-            self.matrices[LENGTHS] = self.matrices.get(LENGTHS, torch.zeros_like(taken)) + taken
         super().keep(task)
+        steps = max(self.peers.gather(task.steps))
+        if steps:
+            # of a task that was learnt elsewhere nothing is known
+            taken = self.tasks().new_tensor([steps, 1])
+            self.matrices[LENGTHS] = self.matrices.get(LENGTHS, torch.zeros_like(taken)) + taken
 
     def remember(self, moments: Moments) -> None:
         unit = moments.mean_diagonal()
@@ -79,7 +80,8 @@ class KroneckerFOPNGMethod(KroneckerMemory):
         if LENGTHS not in self.matrices:
             return 1.0
         total, tasks = self.matrices[LENGTHS]
-        reached: Tensor = (total / tasks / self.full_steps).clamp(max=1)
+        full = self.full_steps if isinstance(self.full_steps, Tensor) else float(self.full_steps)
+        reached: Tensor = (total / tasks / full).clamp(max=1)
         return reached
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
@@ -95,13 +97,14 @@ def _unit(mean: Tensor) -> Tensor:
 class KroneckerFOPNG(ContinualOptimizer):
     """FOPNG made soft, with a Kronecker-factored `F_old`: the gradient, held back where old answers depend on the parameters.
 
-    Each step solves `min |v - g|^2 + strength |v|^2_F` with F the old tasks' Fisher (docs/kronecker.md). Kept of old tasks are two
-    small square matrices a layer, however many tasks there are. Its closest relative is natural continual learning (Kao, 2021).
+    Each step solves `min |v - g|^2 + s |v|^2_F` with F the old tasks' Fisher and s the strength (docs/kronecker.md). Kept of old
+    tasks are two small square matrices a layer, however many there are. Its closest relative is natural continual learning (Kao, 2021).
 
     Args:
         model: the model to train.
         lr: eta, the learning rate, SGD's.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD.
+        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. Less of it where tasks are short:
+            `full_steps`.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
@@ -145,7 +148,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         evenness: float = 0.5,
         growth: float = 1.0,
         balance: float = 1.0,
-        full_steps: int = 4000,
+        full_steps: float = 4000.0,
         signals: Signals = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,

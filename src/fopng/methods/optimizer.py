@@ -16,7 +16,7 @@ from fopng.methods.diagnosis import Diagnosis, Step, no_step
 from fopng.methods.first import FirstOptimizer, FirstTask, check_first
 from fopng.methods.groups import Groups, make_groups, of_model, rate_of
 from fopng.methods.growth import grow_method, put_in_place, refuse_replaced, replaced_parameters
-from fopng.methods.held import flat_values, held_gradients, refuse_nonfinite, widen
+from fopng.methods.held import flat_values, held_gradients, put_back, refuse_nonfinite, subtract, widen
 from fopng.methods.rehearsal import ModelRehearser
 from fopng.methods.task import LoaderTask
 from fopng.methods.traceless import undrawn, unrounded
@@ -70,7 +70,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
-        self.tasks_done, self.steps, self._steps_before = 0, 0, 0
+        self.tasks_done, self.steps = 0, 0
+        # when the task at hand began; None where a state does not say
+        self._steps_before: int | None = 0
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
@@ -107,6 +109,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         warn_if_not_shared(self.peers, stacklevel=2)
         self._follow_model()
+        if not self._open and self.tasks_done:
+            self._steps_before = self.steps
         self._open, self._task = True, task
         for parameter in self._parameters:
             # a stale gradient would make another task's head take part in this one
@@ -166,7 +170,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
             check_samples(batches, self.peers)
             self.method.end_task(self._data(batches))
         self.tasks_done += 1
-        self._steps_before = self.steps
         self._open = False
         self._last = None
 
@@ -183,8 +186,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._check_ready()
         with unrounded(self._parameters):
-            self._step()
-        self.steps += 1
+            self.steps += self._step()
         return loss
 
     def diagnose(self) -> Diagnosis:
@@ -255,8 +257,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.load_state_dict(own["state"], layout, self._blank())
         self.method.move(self._blank(), self._parameters[0])
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
-        # a state of an earlier version does not say when its task began
-        self._steps_before = own.get("steps_before", own["steps"] if own["tasks_done"] else 0)
+        self._steps_before = own.get("steps_before", None if own["tasks_done"] else 0)
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
         self._last, self._finite = None, None
@@ -264,8 +265,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         """Everything, for `copy.deepcopy` and `pickle`; torch's own would forget all but the learning rates."""
         self._raise_nonfinite()
-        derived = ("source", "_last", "_finite")
-        kept = {name: value for name, value in vars(self).items() if name not in derived}
+        kept = {name: value for name, value in vars(self).items() if name not in ("source", "_last", "_finite")}
         # no longer of use once its task is done; and torch's own optimizers cannot be read by every kind of pickle
         return {**kept, "_first": self._first_at_work}
 
@@ -328,7 +328,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.method.move(self._blank(), self._parameters[0])
 
     def _data(self, batches: Iterable[Batch]) -> LoaderTask:
-        steps = self.steps - self._steps_before
+        steps = 0 if self._steps_before is None else self.steps - self._steps_before
         return LoaderTask(self.source, batches, self.generator, self._parameters, steps, self.peers, self.tasks_done)
 
     def _check_ready(self) -> None:
@@ -346,10 +346,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """The learning rate: one for all, or one a parameter where groups differ."""
         return rate_of(self.param_groups, self._parameters, self._blank(), self.method.scalar_rate, type(self).__name__)
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
+        """Take a step, and say whether there was a gradient to take it along."""
         grads = held_gradients(self.layout.names, self._parameters)
         if not grads:
-            return
+            return False
         raw = widen(self.layout.join(grads))
         total = raw.sum()
         finite: Tensor | None = None
@@ -361,11 +362,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
             refuse_nonfinite(self.layout, raw)
         if self._first_at_work is None:
             self._step_method(grads.keys(), raw, finite)
-            return
+            return True
         before = flat_values(self._parameters) if self.method.watches else None
         self._first_at_work.optimizer.step()
         if before is not None:
             self.method.watch(raw, before - flat_values(self._parameters))
+        return True
 
     def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
         method, lr, kind = self.method, self._rate(), (raw.device, raw.dtype, self._parameters[0].dtype)
@@ -385,16 +387,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         v = method.update(g, lr=lr, theta=theta)
         if finite is not None:
             v = torch.where(finite, v, 0.0)
-            for own, before in held:
-                changed = {k: new for k, new in own.items() if new is not before.get(k) and new.device == finite.device}
-                own |= {key: torch.where(finite, new, before.get(key, 0)) for key, new in changed.items()}
+            put_back(held, finite)
         self._last = Step(raw, g, v, method.projector, method.remover, method.step_metric())
-        moving = [
-            (p, s if s.dtype == p.dtype else s.to(p.dtype))
-            for p, (name, s) in zip(self._parameters, self.layout.split(v).items(), strict=True)
-            if name in names
-        ]
-        torch._foreach_sub_([p for p, _ in moving], [s for _, s in moving])
+        subtract(self._parameters, self.layout.split(v), names)
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):

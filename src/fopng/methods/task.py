@@ -26,7 +26,7 @@ class TaskData(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many steps it has taken so far, whoever took them."""
+        """How many steps it has taken when it ends, whoever took them; 0 for a task that was learnt elsewhere."""
         ...
 
     def parameters(self) -> Tensor:
@@ -75,16 +75,20 @@ class TaskData(Protocol):
 
 @final
 @dataclass(frozen=True)
-class LoaderTask:
+class LoaderTask(TaskData):
     """The task at hand of a drop-in optimizer: its model and its batches, and the processes that share them."""
 
     source: GradientSource
     batches: Iterable[Batch]
     generator: torch.Generator
     held: Sequence[nn.Parameter]
-    steps: int
+    taken: int
     peers: Peers = ALONE
     turn: int = 0
+
+    @property
+    def steps(self) -> int:
+        return self.taken
 
     def parameters(self) -> Tensor:
         return flat_values(self.held)

@@ -32,7 +32,7 @@ class ReplicaTask:
         samples: the training samples.
         task: the number of the task, for the model.
         generators: one a run; each draws what the run would draw alone.
-        steps: how many each takes.
+        steps: how many each run has taken when the task ends.
         alive: which runs still go on, `[R]`; one whose Fisher or gradients are not finite is struck out here, and has harmless
             numbers in their place.
         memory_limit: bytes that an estimate holds at a time; None for `held_at_most`.
