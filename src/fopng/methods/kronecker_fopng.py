@@ -98,7 +98,8 @@ class KroneckerFOPNG(ContinualOptimizer):
     """FOPNG made soft, with a Kronecker-factored `F_old`: the gradient, held back where old answers depend on the parameters.
 
     Each step solves `min |v - g|^2 + s |v|^2_F` with F the old tasks' Fisher and s the strength (docs/kronecker.md). Kept of old
-    tasks are two small square matrices a layer, however many there are. Its closest relative is natural continual learning (Kao, 2021).
+    tasks are two small square matrices a layer, however many there are. Its closest relative is natural continual learning (Kao,
+    2021).
 
     Args:
         model: the model to train.
