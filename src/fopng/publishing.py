@@ -114,7 +114,7 @@ def _comparisons(experiments: Experiments) -> list[str]:
         "Mean test accuracy over all tasks after the last one, in percent, with the half width of the 95 % interval over seeds "
         "(Student's t) and the forgetting in brackets. Under the paper's settings methods that it does not have are not tuned: "
         "they have its values of a kindred method (`paper.toml`), and their own defaults for the rest. "
-        "Those of `fopng-k` were chosen on held-out data of the MNIST benchmarks ([more](kronecker-study.md))."
+        "How those of `fopng-k` were chosen: [measured](kronecker-study.md)."
     )
     return blocks
 
