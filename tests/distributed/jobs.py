@@ -88,6 +88,7 @@ SMALL = {
     "a-gem": {"samples_per_task": 6, "replay_samples": 5},
     "gem": {"samples_per_task": 6, "replay_samples": 5},
     "lwf": {"replay_samples": 5, "distilled_samples": 11},
+    "fopng-k": {"full_steps": 0},
 }
 EVERY = [Case(name, SMALL.get(name, {})) for name in METHODS if name != "joint"]
 FEW = {"gradients_per_task": 5}
@@ -112,7 +113,7 @@ EVEN_MORE = [
     Case("fopng", {**FEW, "projection": "orthogonal", "metric": "ekfac", "labels": "sampled"}, True),
     Case("fng", {"labels": "sampled", "fisher_samples": 9}),
     Case("fopng-k", {"fisher_samples": 7, "signals": "normal", "balance": 0.5, "full_steps": 10}),
-    Case("fopng-k", {"averaging": 0.3, "merging": 0.4}),
+    Case("fopng-k", {"averaging": 0.3, "merging": 0.4, "full_steps": 0}),
     Case("ncl", {"fisher_samples": 7, "metric": "diagonal"}),
     Case("gpm", {"input_samples": 7}),
     Case("mas", {"sensitivity_samples": 7}),
@@ -335,7 +336,7 @@ def uneven_steps() -> dict[str, Any]:
             for batch in life.tasks[task] * (3 if task == life.number == 0 else 1):
                 life.learn(batch)
         life.optimizer.end_task(life.tasks[task])
-    return {"steps": life.optimizer.steps, "reached": life.optimizer.method.reached(), "parameters": life.parameters()}
+    return {"steps": life.optimizer.steps, "share": life.optimizer.method.full_share(), "parameters": life.parameters()}
 
 
 def estimates(batches: list[Any], peers: Peers) -> dict[str, Tensor]:

@@ -130,7 +130,7 @@ def test_processes_that_took_other_numbers_of_steps_hold_back_alike(tmp_path: Pa
     first, second = launch(2, "uneven_steps", tmp_path / "fleet")
     assert (first["steps"], second["steps"]) == (8, 4)
     # the longest counts: six and two, of ten
-    assert float(first["reached"]) == float(second["reached"]) == pytest.approx(0.4)
+    assert float(first["share"]) == float(second["share"]) == pytest.approx(0.4)
     assert torch.equal(first["parameters"], second["parameters"])
 
 

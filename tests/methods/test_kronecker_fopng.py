@@ -382,11 +382,11 @@ def lived(steps, **settings):
 def test_short_tasks_are_held_back_in_proportion(steps, share):
     """To the mean over old tasks that took steps; one that was learnt elsewhere says nothing."""
     method, g = lived(steps, full_steps=10).method, torch.randn(39, dtype=torch.float64)
-    assert float(method.reached()) == pytest.approx(share)
+    assert float(method.full_share()) == pytest.approx(share)
     found = method.held_back(g)
     method.full_steps, method.strength = 0, share * method.strength
     method.forget_derived()
-    assert float(method.reached()) == 1
+    assert float(method.full_share()) == 1
     assert (found - g).norm() > 1e-2
     torch.testing.assert_close(found, method.held_back(g))
 
@@ -396,7 +396,7 @@ def test_steps_of_the_optimizer_that_learns_the_first_task_count():
     first = torch.optim.SGD(world.model.parameters(), lr=0.1)
     optimizer = make(NAME, world, full_steps=10, first_task=first)
     run(optimizer, world, range(1), epochs=2)
-    assert float(optimizer.method.reached()) == pytest.approx(0.2 * len(world.loaders[0]))
+    assert float(optimizer.method.full_share()) == pytest.approx(0.2 * len(world.loaders[0]))
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -412,7 +412,7 @@ def test_a_state_in_mid_task_knows_when_its_task_began(epochs):
         world.loss(world.loaders[1][0]).backward()
         second.step()
     second.end_task(world.loaders[1])
-    assert float(second.method.reached()) == float(first.method.reached()) < 1
+    assert float(second.method.full_share()) == float(first.method.full_share()) < 1
 
 
 def without_steps(state):
@@ -428,9 +428,9 @@ def test_a_state_from_before_steps_were_counted_has_its_full_strength():
     run(first, world, range(2))
     second = make(NAME, world, full_steps=100)
     second.load_state_dict(without_steps(first.state_dict()))
-    assert second.method.reached() == 1.0
+    assert second.method.full_share() == 1.0
     run(second, world, range(2, 3))
-    assert float(second.method.reached()) == pytest.approx(len(world.loaders[2]) / 100)
+    assert float(second.method.full_share()) == pytest.approx(len(world.loaders[2]) / 100)
 
 
 @pytest.mark.parametrize("task", [0, 1])
@@ -446,7 +446,7 @@ def test_a_task_that_began_before_steps_were_counted_says_nothing_but_the_first(
     second.load_state_dict(without_steps(first.state_dict()))
     second.step()
     second.end_task(world.loaders[task])
-    assert float(second.method.reached()) == pytest.approx([0.02, 1.0][task])
+    assert float(second.method.full_share()) == pytest.approx([0.02, 1.0][task])
 
 
 class Failing(list):
@@ -482,11 +482,11 @@ def test_a_call_without_gradients_is_no_step():
         optimizer.step()
     optimizer.end_task(world.loaders[0])
     assert optimizer.steps == 0
-    assert optimizer.method.reached() == 1.0
+    assert optimizer.method.full_share() == 1.0
 
 
 def test_tasks_without_end_are_never_long_enough():
-    assert 0 < float(lived([2], full_steps=10**20).method.reached()) < 1e-10
+    assert 0 < float(lived([2], full_steps=10**20).method.full_share()) < 1e-10
 
 
 def test_by_default_few_steps_are_not_stopped_by_the_strength():

@@ -54,8 +54,10 @@ def test_what_is_kept_of_a_task_is_measured_where_it_ends(name):
     again.end_task(world.loaders[0])
     for kind in ("vectors", "matrices"):
         found, expected = getattr(first.method, kind), getattr(again.method, kind)
-        # but for its steps, of which the second knows nothing
-        assert found.keys() - {LENGTHS} == expected.keys()
+        assert expected.keys() <= found.keys()
+        # the second knows nothing of its steps
+        counted = {LENGTHS} if (name, kind) == ("KroneckerFOPNG", "matrices") else set()
+        assert found.keys() - expected.keys() == counted
         for key, value in expected.items():
             torch.testing.assert_close(found[key], value)
 

@@ -60,9 +60,8 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def keep(self, task: TaskData) -> None:
         super().keep(task)
-        steps = max(self.peers.gather(task.steps))
-        if steps:
-            # of a task that was learnt elsewhere nothing is known
+        # of a task that was learnt elsewhere nothing is known
+        if steps := task.steps:
             taken = self.tasks().new_tensor([steps, 1])
             self.matrices[LENGTHS] = self.matrices.get(LENGTHS, torch.zeros_like(taken)) + taken
 
@@ -73,16 +72,16 @@ class KroneckerFOPNGMethod(KroneckerMemory):
 
     def weight(self) -> float | Tensor:
         common = _unit(self.matrices[UNITS] / self.tasks())
-        return self.strength * self.reached() * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
+        return self.strength * self.full_share() * self.tasks() ** (self.growth - 1) / common ** (1 - self.balance)
 
-    def reached(self) -> float | Tensor:
+    def full_share(self) -> float | Tensor:
         """`min(1, N / N_f)`: in N steps a task moves N times as far along what is held back, so that few steps need less of it."""
         if LENGTHS not in self.matrices:
             return 1.0
         total, tasks = self.matrices[LENGTHS]
         full = self.full_steps if isinstance(self.full_steps, Tensor) else float(self.full_steps)
-        reached: Tensor = (total / tasks / full).clamp(max=1)
-        return reached
+        share: Tensor = (total / tasks / full).clamp(max=1)
+        return share
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * self.held_back(g)

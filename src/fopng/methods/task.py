@@ -26,7 +26,10 @@ class TaskData(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many steps it has taken when it ends, whoever took them; 0 for a task that was learnt elsewhere."""
+        """How many steps it has taken when it ends, whoever took them; 0 for a task that was learnt elsewhere.
+
+        Where processes share the run, the most that any has taken: all of them ask.
+        """
         ...
 
     def parameters(self) -> Tensor:
@@ -88,7 +91,8 @@ class LoaderTask(TaskData):
 
     @property
     def steps(self) -> int:
-        return self.taken
+        found: list[int] = self.peers.gather(self.taken)
+        return max(found)
 
     def parameters(self) -> Tensor:
         return flat_values(self.held)
