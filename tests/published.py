@@ -84,6 +84,8 @@ NAMED = {
     "FOPNG, printed form": "fopng",
     "PreFisher, printed form": "fopng-prefisher",
     "ER, *keeps samples": "er",
+    "GEM, *keeps samples": "gem",
+    "A-GEM, *keeps samples": "a-gem",
 }
 
 

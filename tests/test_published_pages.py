@@ -87,11 +87,13 @@ def test_the_table_of_its_default_is_that_of_the_committed_results():
             if (where, run.config.benchmark, form) == ("matched", title.lower(), "printed"):
                 found.setdefault(run.config.method, {})[run.config.seed] = run
         ours, best = found["fopng-k"], max(paper_methods(), key=lambda method: accuracy(found[method]).mean)
-        own, lost, following, difference = column
+        own, lost, following, difference, *beside = column
         assert (own, lost) == (shown(accuracy(ours)), forgotten(ours))
         name, value = following.split()
         assert (printed[name], value) == (best, percent(accuracy(found[best]).mean))
         assert difference == shown(behind(ours, found[best]))
+        for method, text, less in zip(("ncl", "sgp"), beside[::2], beside[1::2], strict=True):
+            assert (text, less) == (shown(accuracy(found[method])), shown(behind(ours, found[method])))
         level = [m for m in paper_methods() if (less := behind(ours, found[m])).mean < less.half_width(0.95)]
         assert level == (["adam"] if title == "Split-CIFAR10" else [])
 
