@@ -74,12 +74,9 @@ class Dense:
         self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
         self.balance, self.units = 1.0, []  # of each task's Fisher
         self.full_steps, self.taken, self.lengths = 0, 0, []  # steps of the task at hand, and of each old one
-        self.averaging, self.merging, self.path = (
-            0.0,
-            0.0,
-            [],
-        )  # the parameters before the task at hand and after each step
-        self.strength = 10_000.0 if name == "NCL" else self.strength
+        self.averaging, self.merging = 0.0, 0.3 if name == "KroneckerFOPNG" else 0.0
+        self.path: list[Tensor] = []  # the parameters before the task at hand and after each step
+        self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
         self.frozen = torch.zeros(len(flat_parameters(model)), dtype=torch.bool)

@@ -21,7 +21,7 @@ def twins():
 
 def test_without_strength_it_is_sgd():
     world, other = twins()
-    found, expected = run(make(NAME, world, strength=0.0), world), run(make("SGD", other), other)
+    found, expected = run(make(NAME, world, strength=0.0, merging=0.0), world), run(make("SGD", other), other)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
@@ -101,7 +101,7 @@ def test_one_task_and_one_sample_in_the_limit_are_ogd():
     new = [(torch.randn(6, 4, dtype=torch.float64), torch.randint(3, (6,)))]
     ends = []
     settings = (
-        (NAME, {"strength": 1e13, "signals": "observed", "evenness": 0.0}),
+        (NAME, {"strength": 1e13, "signals": "observed", "evenness": 0.0, "merging": 0.0}),
         ("OGD", {"score": "log-likelihood", "gram_damping": 0.0}),
     )
     for name, own in settings:

@@ -22,13 +22,13 @@ def lived(optimizer, world, tasks, epochs=5):
 
 def test_with_one_it_is_the_mean_over_all_steps(name):
     world = single_head()
-    path = lived(make(name, world, averaging=1.0), world, range(2))
+    path = lived(make(name, world, averaging=1.0, merging=0.0), world, range(2))
     torch.testing.assert_close(flat(world.model), path.mean(0))
 
 
 def test_with_zero_it_is_the_last_step(name):
     world = single_head()
-    optimizer = make(name, world)
+    optimizer = make(name, world, merging=0.0)
     path = lived(optimizer, world, range(2))
     assert torch.equal(flat(world.model), path[-1])
     assert not {MEAN, START} & optimizer.method.vectors.keys()
@@ -87,7 +87,7 @@ def test_a_state_goes_on_with_the_mean(name, at):
 def test_a_state_with_a_mean_goes_on_without_one(name, merging):
     """In the second task, where merging would act; a start that the state lacks is not made up."""
     world = single_head()
-    first = make(name, world, averaging=0.7)
+    first = make(name, world, averaging=0.7, merging=0.0)
     run(first, world, range(1))
     steps = live(first, world, range(1, 2), 2)
     for _ in range(3):
@@ -106,11 +106,29 @@ def test_a_state_with_a_mean_goes_on_without_one(name, merging):
 
 def test_without_either_nothing_is_followed(name):
     world = single_head()
-    optimizer = make(name, world)
+    optimizer = make(name, world, merging=0.0)
     steps = live(optimizer, world, range(1))
     for _ in range(2):
         next(steps)
     assert STEPS not in optimizer.method.matrices
+
+
+def test_merging_alone_asks_for_the_parameters_where_a_task_begins(name):
+    """And once more when something may have come to the model; NCL's pull asks always."""
+    world = single_head()
+    optimizer = make(name, world, merging=0.3)
+    always, asked = name == "NCL", []
+    for task in range(2):
+        steps = live(optimizer, world, range(task, task + 1))
+        for _ in world.loaders[task]:
+            asked.append(optimizer.method.needs_parameters)
+            next(steps)
+        assert [*steps] == []
+    assert asked == [n == 0 or always for loader in world.loaders[:2] for n in range(len(loader))]
+    next(live(optimizer, world, range(2, 3)))
+    other = make(name, world, merging=0.3)
+    other.load_state_dict(optimizer.state_dict())
+    assert other.method.needs_parameters
 
 
 def test_a_task_without_a_step_ends_where_it_began(name):

@@ -103,8 +103,8 @@ class KroneckerFOPNG(ContinualOptimizer):
     Args:
         model: the model to train.
         lr: eta, the learning rate, SGD's.
-        strength: s, how much a change of old answers weighs against the gradient; 0 is SGD. Less of it where tasks are short:
-            `full_steps`.
+        strength: s, how much a change of old answers weighs against the gradient; 0 takes SGD's steps. Less of it where tasks are
+            short: `full_steps`.
         evenness: how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.
         growth: q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams)
             the mean.
@@ -118,8 +118,8 @@ class KroneckerFOPNG(ContinualOptimizer):
         rank: eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.
         averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
             mean of them into the model. 0 leaves them where the last step took them.
-        merging: from 0 to below 1, which part of the way back to where it began a task ends, in weights that an old task has used;
-            `end_task` goes there. With it, less strength.
+        merging: from 0 to below 1, which part of the way back to where it began a task ends, in weights that an old task has used:
+            `end_task` goes there, so look at accuracies after it. 0 ends a task where its last step went; then take a strength of 100.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
@@ -144,7 +144,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         model: nn.Module,
         lr: float = 0.1,
         *,
-        strength: float = 100.0,
+        strength: float = 30.0,
         evenness: float = 0.5,
         growth: float = 1.0,
         balance: float = 1.0,
@@ -153,7 +153,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
         averaging: float = 0.0,
-        merging: float = 0.0,
+        merging: float = 0.3,
         momentum: float = 0.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,

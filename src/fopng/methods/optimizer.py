@@ -156,7 +156,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def end_task(self, batches: Iterable[Batch]) -> None:
         """End a task: store gradients, consolidate Fishers, whatever the method keeps. Look at the model, and save it, after this.
 
-        A method with `averaging` or `merging` also puts the weights where the task ends.
+        A method with `merging` (`KroneckerFOPNG` by default) or `averaging` also puts the weights where the task ends.
 
         Args:
             batches: the task's data, an iterable that can be walked more than once.
