@@ -40,8 +40,8 @@ CONTENDERS: dict[str, Make] = {
     ),
     "ncl": lambda model, predict, m: fopng.NCL(model, 1e-4, predict=predict, fisher_samples=512),
     "fopng-k": lambda model, predict, m: fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=512),
-    "fopng-k (settling)": lambda model, predict, m: fopng.KroneckerFOPNG(
-        model, 1e-4, predict=predict, fisher_samples=512, averaging=0.2, merging=0.3
+    "fopng-k (averaging)": lambda model, predict, m: fopng.KroneckerFOPNG(
+        model, 1e-4, predict=predict, fisher_samples=512, averaging=0.2
     ),
 }
 

@@ -33,7 +33,7 @@ GRIDS = {
     "ogd": PLAIN,
     "fopng": NATURAL,
     "fopng-prefisher": NATURAL,
-    "fopng-k": {"lr": [3e-2, 1e-1, 3e-1], "strength": [30.0, 100.0, 300.0]},
+    "fopng-k": {"lr": [3e-2, 1e-1, 3e-1], "strength": [10.0, 30.0, 100.0]},
 }
 
 
