@@ -119,7 +119,7 @@ class KroneckerFOPNG(ContinualOptimizer):
         averaging: from 0 to 1, which part of a task's steps, the last ones, the weights are averaged over: `end_task` puts the
             mean of them into the model. 0 leaves them where the last step took them.
         merging: from 0 to below 1, which part of the way back to where it began a task ends, in weights that an old task has used:
-            `end_task` goes there, so look at accuracies after it. 0 ends a task where its last step went; take strength 100 then.
+            `end_task` goes there, so look at accuracies after it. 0 ends a task where its last step went.
         momentum: how much of the running sum of gradients is kept each step, before it is held back.
         first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
         predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
