@@ -230,6 +230,26 @@ def test_what_is_said_of_the_default_before_is_what_was_measured():
         assert len(old) == (5 if name.endswith("mnist") else 3)
 
 
+def test_what_is_said_of_ncl_with_merging_is_what_was_measured():
+    text = section("The default, chosen")
+    known = [run for column, run in published() if column == "matched"]
+    beside = [run for run in measured("default") if run.config.settings["merging"] == 0.3]
+    found = {}
+    for name in BENCHMARKS[:3]:
+        for kind, runs, method in (("ours", known, "fopng-k"), ("plain", known, "ncl"), ("merged", beside, "ncl")):
+            mine = [run for run in runs if (run.config.benchmark, run.config.method) == (name, method)]
+            found[name, kind] = {run.config.seed: run for run in mine}
+            assert len(found[name, kind]) == 5
+    merged = [shown(accuracy(found[name, "merged"])) for name in BENCHMARKS[:3]]
+    assert "it has {}, {} and {} on the three of MNIST".format(*merged) in text
+    more = [behind(found[name, "merged"], found[name, "plain"]).mean for name in BENCHMARKS[:3]]
+    said = "{} and {} more on Split- and Rotated-MNIST and {} less on Permuted-MNIST than without"
+    assert said.format(percent(more[0]), percent(more[1]), percent(-more[2])) in text
+    ahead = [behind(found[name, "ours"], found[name, "merged"]) for name in BENCHMARKS[:3]]
+    assert f"at its default is {shown(ahead[0])} ahead of that on Split-MNIST" in text
+    assert {shown(each) for each in ahead[1:]} == {"-0.1 ± 0.1"}
+
+
 def test_the_tables_of_evenness_are_those_of_its_sweep():
     ((_, *rows), *_) = tables(section("Evenness, measured"))
     found = {}
