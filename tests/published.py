@@ -36,6 +36,16 @@ def measured(name):
     return load_results([ROOT / "bench" / "results" / name])
 
 
+def on_test(runs, benchmark, method, **settings):
+    """Of these runs those of a method on the test part of a benchmark, with these settings, by seed."""
+    return {
+        run.config.seed: run
+        for run in runs
+        if (run.config.benchmark, run.config.method, run.config.validation) == (benchmark, method, False)
+        and settings.items() <= run.config.settings.items()
+    }
+
+
 def section(title):
     """The part of docs/kronecker-study.md under a heading."""
     text = (ROOT / "docs" / "kronecker-study.md").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from published import (
     held_out,
     in_full,
     measured,
+    on_test,
     percent,
     published,
     section,
@@ -23,6 +24,7 @@ from published import (
 )
 
 RATES = [(0.1, 100), (0.2, 100), (0.2, 300), (0.3, 100)]
+NEAREST = (("fopng-k", {"strength": 30}), ("ncl", {}))
 BENCHMARKS = ("split-mnist", "rotated-mnist", "permuted-mnist", "split-cifar10", "split-cifar100")
 
 
@@ -217,37 +219,36 @@ def test_the_default_is_the_point_that_its_rule_chooses():
 
 def test_what_is_said_of_the_default_before_is_what_was_measured():
     _, (_, now, before, more) = tables(section("The default, chosen"))
-    known = [run for column, run in published() if column == "matched"]
     for name, *cells in zip(BENCHMARKS, now[1:], before[1:], more[1:], strict=True):
-        new, old = {}, {}
-        for run in (*known, *(run for run in measured("default") if not run.config.validation)):
-            config = run.config
-            if (config.method, config.benchmark) == ("fopng-k", name):
-                kind = {30: new, 100: old}[config.settings["strength"]]
-                kind[config.seed] = run
-        new = {seed: run for seed, run in new.items() if seed in old}
+        new, old = as_published(name, "fopng-k"), on_test(measured("default"), name, "fopng-k", strength=100)
         assert cells == [shown(accuracy(new)), shown(accuracy(old)), in_full(behind(new, old))], name
-        assert len(old) == (5 if name.endswith("mnist") else 3)
+        assert len(old) == len(new) == (5 if name.endswith("mnist") else 3)
+
+
+def as_published(benchmark, method):
+    """The runs of a method with its own settings, matched, by seed."""
+    return on_test((run for column, run in published() if column == "matched"), benchmark, method)
 
 
 def test_what_is_said_of_ncl_with_merging_is_what_was_measured():
     text = section("The default, chosen")
-    known = [run for column, run in published() if column == "matched"]
-    beside = [run for run in measured("default") if run.config.settings["merging"] == 0.3]
-    found = {}
-    for name in BENCHMARKS[:3]:
-        for kind, runs, method in (("ours", known, "fopng-k"), ("plain", known, "ncl"), ("merged", beside, "ncl")):
-            mine = [run for run in runs if (run.config.benchmark, run.config.method) == (name, method)]
-            found[name, kind] = {run.config.seed: run for run in mine}
-            assert len(found[name, kind]) == 5
-    merged = [shown(accuracy(found[name, "merged"])) for name in BENCHMARKS[:3]]
-    assert "it has {}, {} and {} on the three of MNIST".format(*merged) in text
-    more = [behind(found[name, "merged"], found[name, "plain"]).mean for name in BENCHMARKS[:3]]
+    places = BENCHMARKS[:3]
+    merged = [on_test(measured("default"), name, "ncl", merging=0.3) for name in places]
+    assert {len(runs) for runs in merged} == {5}
+    shares = [shown(accuracy(runs)) for runs in merged]
+    assert "it has {}, {} and {} on the three of MNIST".format(*shares) in text
+    more = [behind(runs, as_published(name, "ncl")).mean for name, runs in zip(places, merged, strict=True)]
     said = "{} and {} more on Split- and Rotated-MNIST and {} less on Permuted-MNIST than without"
     assert said.format(percent(more[0]), percent(more[1]), percent(-more[2])) in text
-    ahead = [behind(found[name, "ours"], found[name, "merged"]) for name in BENCHMARKS[:3]]
+    ahead = [behind(as_published(name, "fopng-k"), runs) for name, runs in zip(places, merged, strict=True)]
     assert f"at its default is {shown(ahead[0])} ahead of that on Split-MNIST" in text
     assert {shown(each) for each in ahead[1:]} == {"-0.1 ± 0.1"}
+    five = [
+        {**as_published("split-cifar10", m), **on_test(measured("default"), "split-cifar10", m, **s)}
+        for m, s in NEAREST
+    ]
+    assert [len(runs) for runs in five] == [5, 5]
+    assert f"nor five on Split-CIFAR10: {shown(behind(*five))}" in section("At its default")
 
 
 def test_the_tables_of_evenness_are_those_of_its_sweep():
