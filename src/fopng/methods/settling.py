@@ -40,8 +40,8 @@ class SettlingMethod(Method):
 
     @property
     def needs_parameters(self) -> bool:
-        # merging alone wants to know where the task began, and what has come to the model since
-        return _asked(self.averaging) or (_asked(self.merging) and (self._unknown or STEPS not in self.matrices))
+        # merging alone wants to know where the task began, and no more until it ends
+        return _asked(self.averaging) or (_asked(self.merging) and STEPS not in self.matrices)
 
     @property
     def settles(self) -> bool:
@@ -68,7 +68,6 @@ class SettlingMethod(Method):
             self.matrices[STEPS] = theta.new_zeros(())
             if _asked(self.merging):
                 self.vectors[START] = theta.clone()
-            self._unknown = False
             return
         if self._unknown:
             known = [name for name in (MEAN, START) if name in self.vectors]
