@@ -5,7 +5,7 @@ from itertools import chain, combinations
 import pytest
 import torch
 
-from fopng.cone import cone_weights
+from fopng.cone import PART, cone_products, cone_weights
 
 
 def nearest_in_cone(g, G):
@@ -88,3 +88,11 @@ def test_an_old_gradient_of_zero_asks_for_nothing():
     g, G = gradients(3, 0.9)
     padded = torch.cat([G, torch.zeros(1, 30, dtype=torch.float64)])
     torch.testing.assert_close(solved(g, padded), solved(g, G), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [5, PART, 2 * PART + 7])
+def test_products_of_long_rows(size):
+    G, g = torch.randn(2, 4, size, dtype=torch.float64), torch.randn(2, size, dtype=torch.float64)
+    gram, products = cone_products(G, g)
+    torch.testing.assert_close(gram, G @ G.mT)
+    torch.testing.assert_close(products, (G @ g.unsqueeze(-1)).squeeze(-1))

@@ -9,6 +9,10 @@ NOISE = 1e-12
 is below it does not count as negative. Sixteen units of rounding, where those are more."""
 
 
+PART = 8192
+"""Numbers of a row that are multiplied and added up at a time."""
+
+
 def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
     """The dual of GEM's program, `argmin_v 1/2 v^T A v + b^T v` over `v >= 0`, exact to rounding: `[..., k]`.
 
@@ -42,6 +46,19 @@ def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
         table = _pivoted(table, here)
         chosen = chosen ^ here
     return (torch.where(chosen, table[..., -1], 0.0).clamp(min=0) * scale).to(products.dtype)
+
+
+def cone_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """`G G^T [..., k, k]` and `G g [..., k]` of few long rows, added up part by part.
+
+    A GPU does the parts side by side, where it does one product of few rows almost alone; and parts are rounded less.
+    """
+    whole = g.shape[-1] // PART * PART
+    parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
+    rest, own_rest = G[..., whole:], g[..., whole:]
+    gram = (parts @ parts.mT).sum(-3) + rest @ rest.mT
+    products = (parts @ own.unsqueeze(-1)).sum(-3) + rest @ own_rest.unsqueeze(-1)
+    return gram, products.squeeze(-1)
 
 
 def _inverse_norms(gram: Tensor) -> Tensor:

@@ -38,6 +38,13 @@ class Network(nn.Module, ABC):
         logits: Tensor = self.heads[self._head(task)](self.body(x))
         return logits
 
+    def head_parameters(self, task: int | None) -> tuple[str, ...]:
+        """The names of the parameters that answer this task and not all of them; none where one head serves every task."""
+        if len(self.heads) == 1:
+            return ()
+        head = self._head(task)
+        return tuple(f"heads.{head}.{name}" for name, _ in self.heads[head].named_parameters())
+
     def _head(self, task: int | None) -> int:
         if len(self.heads) == 1:
             return 0

@@ -19,6 +19,9 @@ from fopng.types import Batch, map_tensors, tensors_of
 
 Place: TypeAlias = tuple[Batch, Tensor, Tensor, Tensor | None]
 
+TOGETHER = 256
+"""Samples of a run that are rehearsed in one pass, where several small draws can be: more keep a device busy by themselves."""
+
 
 @final
 @dataclass(frozen=True)
@@ -66,8 +69,12 @@ class Rehearser(Protocol):
         """The gradient of the loss on these samples now, `[..., p]`."""
         ...
 
+    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
+        """The gradient on each of these draws, one at least, `[..., k, p]`."""
+        ...
+
     def together(self, g: Tensor) -> Tensor:
-        """What all processes have found, each on samples of its own, `[..., p]`."""
+        """What all processes have found, each on samples of its own, `[..., p]` or `[..., k, p]`."""
         ...
 
 

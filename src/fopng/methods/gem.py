@@ -6,14 +6,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from fopng.cone import cone_weights
+from fopng.cone import cone_products, cone_weights
 from fopng.likelihood import Likelihood
 from fopng.methods.base import TaskData, beside
 from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_ALL
-from fopng.methods.rehearsal import total_gradient
+from fopng.methods.rehearsal import gradients_by_task
 from fopng.methods.replay import Rehearsal, ReplayMethod
-from fopng.samples import Rehearser
+from fopng.samples import TOGETHER, Rehearser
 from fopng.types import Predict
 
 
@@ -43,19 +43,19 @@ class GEMMethod(ReplayMethod):
         AT_LEAST_0.check(self, "margin")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
-        return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks)
+        drawn = self.replay_samples or self.samples_per_task
+        # the old gradients, while they are joined, and the weights once for each draw of a pass
+        return Rehearsal(self.samples_per_task * tasks, max(drawn, min(drawn * tasks, TOGETHER)), 3 * tasks)
 
     def rehearse(self, rehearser: Rehearser) -> None:
-        tasks = self.kept.draw_by_task(self.replay_samples)
-        found = [g for drawn in tasks if (g := total_gradient(rehearser, drawn)) is not None]
-        self._old = torch.stack(found, -2) if found else None
+        self._old = gradients_by_task(rehearser, self.kept.draw_by_task(self.replay_samples))
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * (g if self._old is None else self._in_cone(g, self._old))
 
     def _in_cone(self, g: Tensor, G: Tensor) -> Tensor:
-        products = (G @ g.unsqueeze(-1)).squeeze(-1)
-        u = cone_weights(G @ G.mT, products)
+        gram, products = cone_products(G, g)
+        u = cone_weights(gram, products)
         against = (products < 0).any(-1, keepdim=True)
         return g + (torch.where(against, u + beside(self.margin), 0.0).unsqueeze(-2) @ G).squeeze(-2)
 

@@ -52,15 +52,19 @@ class ModelRehearser:
         _warn_of_another_head(drawn.path, trained.keys(), reached.keys())
         return self._flat(reached)
 
+    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
+        """The gradient on each of these draws, `[k, p]`, one after another."""
+        return torch.stack([self.gradient(each) for each in drawn])
+
     def together(self, g: Tensor) -> Tensor:
         """What all processes have found, and which parameters any has reached: one sum."""
         if self._peers.count == 1:
             return g
         names = self._source.layout.names
         flags = g.new_tensor([name in self.reached for name in names])
-        found = self._peers.sum(torch.cat([g, flags]))
-        self.reached |= {name for name, flag in zip(names, found[len(g) :].tolist(), strict=True) if flag}
-        return found[: len(g)]
+        found = self._peers.sum(torch.cat([g.flatten(), flags]))
+        self.reached |= {name for name, flag in zip(names, found[g.numel() :].tolist(), strict=True) if flag}
+        return found[: g.numel()].view_as(g)
 
     def _flat(self, named: dict[str, Tensor]) -> Tensor:
         layout = self._source.layout
@@ -88,6 +92,17 @@ def total_gradient(rehearser: Rehearser, drawn: Iterable[Drawn]) -> Tensor | Non
         g = rehearser.gradient(each)
         total = g if total is None else total + g
     return None if total is None else rehearser.together(total)
+
+
+def gradients_by_task(rehearser: Rehearser, tasks: Sequence[Sequence[Drawn]]) -> Tensor | None:
+    """The gradient of the loss on what was drawn of each task, `[..., k, p]`; None for no tasks."""
+    sizes = [len(drawn) for drawn in tasks if drawn]
+    if not sizes:
+        return None
+    found = rehearser.gradients([each for drawn in tasks for each in drawn])
+    if max(sizes) > 1:
+        found = torch.stack([part.sum(-2) for part in found.split(sizes, -2)], -2)
+    return rehearser.together(found)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

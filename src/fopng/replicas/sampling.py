@@ -11,7 +11,7 @@ from fopng.likelihood import Categorical
 from fopng.persample import GradientSource
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel
-from fopng.samples import Drawn
+from fopng.samples import TOGETHER, Drawn
 from fopng.sampling import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.train.loop import predict_task
 from fopng.types import Batch, TaskName, sample_count, take
@@ -109,16 +109,80 @@ class StackedRehearser:
 
     def gradient(self, drawn: Drawn) -> Tensor:
         """The gradient of the loss on these samples, `[R, p]`."""
-        x, y, task = drawn.batch
-        leaves = self._model.leaves()
-        with torch.enable_grad():
-            outputs = self._model.answers(leaves, x, task, self._keys)
-        signal = drawn.signal(Categorical(), outputs.detach(), y)
-        found = torch.autograd.grad(outputs, list(leaves.values()), signal, allow_unused=True)
-        named = {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+        named = self._differentiated(drawn, self._model.leaves(), self._keys)
         self.reached |= named.keys()
         return self._model.layout.join(named)
+
+    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
+        """The gradient on each of these draws, `[R, k, p]`; small ones that are alike in one pass, as if they were runs."""
+        found = [self._of_group(group) for group in _small_groups(drawn)]
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
+
+    def _of_group(self, drawn: Sequence[Drawn]) -> Tensor:
+        tasks = [each.batch[2] for each in drawn]
+        heads = self._model.heads(tasks) if len(drawn) > 1 else None
+        if heads is None:
+            return torch.stack([self.gradient(each) for each in drawn], 1)
+        x, y, shares = (
+            torch.stack(parts, 1).flatten(0, 1)
+            for parts in zip(*((each.batch[0], each.batch[1], each.shares) for each in drawn), strict=True)
+        )
+        keys = None if self._keys is None else self._keys.repeat_interleave(len(drawn))
+        theta = self._model.repeated(heads)
+        found = torch.empty_like(theta)
+        places = self._model.layout.split(found)
+        named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), self._model.leaves(theta), keys, places)
+        self._put(named, places, heads)
+        return found.view(-1, len(drawn), found.shape[-1])
+
+    def _put(self, named: dict[str, Tensor], places: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
+        """Write the gradients `[R k, *shape]` where they belong, those of the first head to each one's own."""
+        for name, place in places.items():
+            g = named.get(name)
+            if g is None:
+                place.zero_()
+            elif g.data_ptr() != place.data_ptr():
+                place.copy_(g)
+        self.reached |= named.keys()
+        for number, names in enumerate(heads):
+            for first, own in zip(heads[0], names, strict=True):
+                if own != first and first in named:
+                    mine = slice(number, None, len(heads))
+                    places[own][mine] = places[first][mine]
+                    places[first][mine] = 0
+                    self.reached.add(own)
+
+    def _differentiated(
+        self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None, places: dict[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """The gradients of the parameters that the samples reach, by name."""
+        x, y, task = drawn.batch
+        with torch.enable_grad():
+            outputs = self._model.answers(leaves, x, task, keys, places)
+        signal = drawn.signal(Categorical(), outputs.detach(), y)
+        found = torch.autograd.grad(outputs, list(leaves.values()), signal, allow_unused=True)
+        return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
 
     def together(self, g: Tensor) -> Tensor:
         """Runs side by side are in one process."""
         return g
+
+
+def _small_groups(drawn: Sequence[Drawn]) -> Iterator[list[Drawn]]:
+    """Draws that follow each other, of one shape and with targets of their own, so many that a pass has no more than `TOGETHER`."""
+    group: list[Drawn] = []
+    for each in drawn:
+        fits = (len(group) + 1) * each.shares.shape[-1] <= TOGETHER and all(map(_told_by_targets, (each, *group[:1])))
+        if group and not (fits and _shapes(each) == _shapes(group[0])):
+            yield group
+            group = []
+        group.append(each)
+    yield group
+
+
+def _told_by_targets(drawn: Drawn) -> bool:
+    return drawn.answers is None and drawn.batch[1] is not None
+
+
+def _shapes(drawn: Drawn) -> tuple[torch.Size, ...]:
+    return drawn.batch[0].shape, drawn.batch[1].shape, drawn.shares.shape

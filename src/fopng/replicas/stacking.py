@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fopng.dropout import DropoutKeys, draws_by_key, dropout_key
 from fopng.kernels import usable
 from fopng.methods.base import Method
+from fopng.models import Network
 from fopng.parameters import ParamLayout
 from fopng.replicas.products import LayersAsProducts
 from fopng.train.precision import Precision
@@ -90,9 +91,27 @@ class StackedModel:
         """The number of replicas, R."""
         return self.theta.shape[0]
 
-    def leaves(self) -> dict[str, Tensor]:
+    def leaves(self, theta: Tensor | None = None) -> dict[str, Tensor]:
         """The weights by name, `[R, *shape]`, each a leaf that can be differentiated; they share memory with `theta`."""
-        return {name: value.detach().requires_grad_() for name, value in self.layout.split(self.theta).items()}
+        split = self.layout.split(self.theta if theta is None else theta)
+        return {name: value.detach().requires_grad_() for name, value in split.items()}
+
+    def heads(self, tasks: Sequence[int]) -> list[tuple[str, ...]] | None:
+        """The parameters of each task's head; None where the network does not say, or where one cannot stand for another."""
+        if not isinstance(self.template, Network):
+            return None
+        heads = [self.template.head_parameters(task) for task in tasks]
+        shapes = {tuple(self.layout.shapes.get(name) for name in names) for names in heads}
+        return heads if len(shapes) == 1 and None not in shapes.pop() else None
+
+    def repeated(self, heads: Sequence[Sequence[str]]) -> Tensor:
+        """The weights once for each of k heads, `[R k, p]`, each head in the place of the first."""
+        wide = self.theta.repeat_interleave(len(heads), 0)
+        own, places = self.layout.split(self.theta), self.layout.split(wide)
+        for number, names in enumerate(heads):
+            for first, name in zip(heads[0], names, strict=True):
+                places[first][number :: len(heads)] = own[name]
+        return wide
 
     def next_keys(self) -> Tensor | None:
         """The keys of this step's dropout, `[R]`; the step is counted, all on the device. None where nothing is dropped."""

@@ -1,0 +1,107 @@
+"""Rehearsing side by side: small draws of several tasks in one pass, as if each were alone."""
+
+import pytest
+import torch
+from torch import nn
+
+from fopng.benchmarks import Scenario
+from fopng.models import MLP, ConvNet
+from fopng.parameters import ParamLayout
+from fopng.replicas import sampling
+from fopng.replicas.sampling import StackedRehearser
+from fopng.replicas.stacking import StackedModel
+from fopng.samples import Drawn
+from replicas.pairs import assert_same_runs, plans
+from small_runs import stream
+
+
+class Own(nn.Module):
+    """A user's network, which does not say what a head is."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.network = MLP((1, 4, 4), [3, 3, 3], hidden=(8,), seed=seed)
+
+    def forward(self, x, task):
+        return self.network(x, task=task)
+
+
+NETWORKS = {
+    "one head": lambda seed: MLP((1, 4, 4), [3], hidden=(8,), seed=seed),
+    "heads": lambda seed: MLP((1, 4, 4), [3, 3, 3], hidden=(8,), seed=seed),
+    "dropout": lambda seed: ConvNet((3, 8, 8), [3, 3, 3], seed=seed),
+    "heads of different sizes": lambda seed: MLP((1, 4, 4), [3, 4, 3], hidden=(8,), seed=seed),
+    "a user's": Own,
+}
+PASSES = {"one head": 1, "heads": 1, "dropout": 1, "heads of different sizes": 3, "a user's": 3}
+
+
+def stacked(name):
+    models = [NETWORKS[name](seed).double() for seed in range(2)]
+    return StackedModel(models, ParamLayout.of(models[0]))
+
+
+def drawn(name, task, count=4, seed=0):
+    generator = torch.Generator().manual_seed(10 * seed + task)
+    shape = (3, 8, 8) if name == "dropout" else (1, 4, 4)
+    x = torch.randn(2, count, *shape, generator=generator, dtype=torch.float64)
+    y = torch.randint(3, (2, count), generator=generator)
+    return Drawn((x, y, task), torch.rand(2, count, generator=generator, dtype=torch.float64), None)
+
+
+def one_by_one(model, draws, keys):
+    alone = StackedRehearser(model, keys)
+    return torch.stack([alone.gradient(each) for each in draws], 1), alone.reached
+
+
+def passes(model, monkeypatch):
+    asked, answers = [], model.answers
+
+    def counted(*args):
+        asked.append(args)
+        return answers(*args)
+
+    monkeypatch.setattr(model, "answers", counted)
+    return asked
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_gradient_is_its_own(name, monkeypatch):
+    model = stacked(name)
+    keys = model.next_keys()
+    assert (keys is not None) == (name == "dropout")
+    draws = [drawn(name, task) for task in (0, 1, 2)]
+    expected, reached = one_by_one(model, draws, keys)
+    rehearser, asked = StackedRehearser(model, keys), passes(model, monkeypatch)
+    torch.testing.assert_close(rehearser.gradients(draws), expected, rtol=1e-10, atol=1e-12)
+    assert rehearser.reached == reached
+    assert len(asked) == PASSES[name]
+    assert (expected != 0).any(-1).all()
+
+
+def test_draws_of_other_sizes_and_of_answers_go_alone(monkeypatch):
+    model = stacked("heads")
+    told = Drawn(drawn("heads", 0).batch, torch.ones(2, 4, dtype=torch.float64), torch.randn(2, 4, 3).double())
+    draws = [*(drawn("heads", task, count) for task, count in ((0, 4), (1, 4), (2, 5))), told, told]
+    expected, _ = one_by_one(model, draws, None)
+    asked = passes(model, monkeypatch)
+    torch.testing.assert_close(StackedRehearser(model, None).gradients(draws), expected, rtol=1e-10, atol=1e-12)
+    assert [len(args[1]) for args in asked] == [4, 2, 2, 2]
+
+
+def test_a_pass_has_no_more_samples_than_a_device_needs(monkeypatch):
+    model = stacked("heads")
+    draws = [drawn("heads", task, 4, seed) for seed in range(2) for task in (0, 1, 2)]
+    expected, _ = one_by_one(model, draws, None)
+    monkeypatch.setattr(sampling, "TOGETHER", 9)
+    asked = passes(model, monkeypatch)
+    torch.testing.assert_close(StackedRehearser(model, None).gradients(draws), expected, rtol=1e-10, atol=1e-12)
+    assert [len(args[1]) for args in asked] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("scenario", [Scenario.DOMAIN, Scenario.TASK])
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 8, 8)])
+def test_gem_of_many_tasks_equals_single_runs(scenario, shape, tmp_path):
+    tasks = stream(scenario, tasks=4, samples=20, shape=shape)
+    made = plans("gem", range(2), tasks=tasks, settings=[{"replay_samples": 3, "margin": 0.5}] * 2, epochs=1)
+    assert_same_runs(made, tmp_path, rtol=1e-7, atol=1e-9)
