@@ -54,6 +54,11 @@ def one_by_one(model, draws, keys):
     return torch.stack([alone.gradient(each) for each in draws], 1), alone.reached
 
 
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr("fopng.replicas.sampling.usable", lambda x: True)
+
+
 def passes(model, monkeypatch):
     asked, answers = [], model.answers
 
@@ -87,6 +92,16 @@ def test_draws_of_other_sizes_and_of_answers_go_alone(monkeypatch):
     asked = passes(model, monkeypatch)
     torch.testing.assert_close(StackedRehearser(model, None).gradients(draws), expected, rtol=1e-10, atol=1e-12)
     assert [len(args[1]) for args in asked] == [4, 2, 2, 2]
+
+
+def test_on_a_processor_one_after_another(monkeypatch):
+    monkeypatch.setattr("fopng.replicas.sampling.usable", lambda x: False)
+    model = stacked("heads")
+    draws = [drawn("heads", task) for task in (0, 1, 2)]
+    asked = passes(model, monkeypatch)
+    found = StackedRehearser(model, None).gradients(draws)
+    assert [len(args[1]) for args in asked] == [2, 2, 2]
+    torch.testing.assert_close(found, one_by_one(model, draws, None)[0])
 
 
 def test_a_pass_has_no_more_samples_than_a_device_needs(monkeypatch):

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fopng.kernels import usable
 from fopng.likelihood import Categorical
 from fopng.persample import GradientSource
 from fopng.replicas.samples import StackedSamples
@@ -120,7 +121,9 @@ class StackedRehearser:
 
     def _of_group(self, drawn: Sequence[Drawn]) -> Tensor:
         tasks = [each.batch[2] for each in drawn]
-        heads = self._model.heads(tasks) if len(drawn) > 1 else None
+        # on a CPU, which small passes keep busy too, it is no faster
+        wide = self._model.theta.is_cuda or usable(self._model.theta)
+        heads = self._model.heads(tasks) if wide and len(drawn) > 1 else None
         if heads is None:
             return torch.stack([self.gradient(each) for each in drawn], 1)
         x, y, shares = (
