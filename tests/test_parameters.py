@@ -30,6 +30,21 @@ def test_an_absent_head_is_zero():
     assert layout.join({"a.weight": None, "b.bias": torch.ones(2, 1)}).tolist() == [[0, 0, 0, 1]] * 2
 
 
+def test_what_is_written_is_what_would_be_joined():
+    layout = ParamLayout.of(nn.Conv2d(2, 3, 2))
+    flat = torch.full((4, layout.size), float("nan"))
+    weight = torch.randn(4, *layout.shapes["weight"])
+    layout.write({"weight": weight}, flat)
+    assert torch.equal(flat, layout.join({"weight": weight}))
+    # in its place already, and there with its numbers in another order
+    there = layout.split(flat)["weight"]
+    turned = there.transpose(-1, -2)
+    layout.write({"weight": there, "bias": torch.ones(4, 3)}, flat)
+    assert torch.equal(flat, layout.join({"weight": weight, "bias": torch.ones(4, 3)}))
+    layout.write({"weight": turned.clone()}, flat)
+    assert torch.equal(flat, layout.join({"weight": weight.transpose(-1, -2)}))
+
+
 def test_trainable_parameters_once_each():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight

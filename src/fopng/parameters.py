@@ -119,6 +119,15 @@ class ParamLayout:
             pieces.append(piece.reshape(*lead, shape.numel()))
         return torch.cat(pieces, -1)
 
+    def write(self, named: Mapping[str, Tensor], flat: Tensor) -> None:
+        """Put named tensors `[..., *shape]` where they belong in `flat [..., p]`, unless they lie there; an absent name is zero."""
+        for name, place in self.split(flat).items():
+            found = named.get(name)
+            if found is None:
+                place.zero_()
+            elif (found.data_ptr(), found.stride()) != (place.data_ptr(), place.stride()):
+                place.copy_(found)
+
     def carry(self, flat: Tensor, old: "ParamLayout") -> Tensor:
         """Move a flat vector of an older layout into this one; parameters that are new (a new head) are zero."""
         self.check_extends(old)

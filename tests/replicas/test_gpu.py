@@ -40,6 +40,14 @@ def test_the_convnet_with_dropout(tmp_path):
     assert_same_runs(made, tmp_path, rtol=1e-7, atol=1e-9, device=CUDA)
 
 
+@pytest.mark.parametrize("scenario", [Scenario.DOMAIN, Scenario.TASK])
+def test_gem_asks_about_many_tasks_in_one_pass(scenario, tmp_path):
+    tasks = stream(scenario, tasks=4, samples=80, shape=(3, 8, 8))
+    own = {"replay_samples": 3, "margin": 0.5}
+    made = plans("gem", range(3), tasks=tasks, settings=[own] * 3, epochs=1)
+    assert_same_runs(made, tmp_path, rtol=1e-7, atol=1e-9, device=CUDA)
+
+
 def test_masks_are_those_of_the_processor():
     x, step = torch.randn(3, 6, 40), torch.tensor(11)
     layer = Dropout(0.5, 1)

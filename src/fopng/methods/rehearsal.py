@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence, Set
+from functools import reduce
 from typing import final
 
 import torch
@@ -36,9 +37,21 @@ class ModelRehearser:
 
     def gradient(self, drawn: Drawn) -> Tensor:
         """The gradient of the loss on these samples, `[p]`."""
+        return self.gradients([drawn]).squeeze(0)
+
+    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
+        """The gradient on each of these draws, `[k, p]`, one after another."""
+        layout, dtype = self._source.layout, reduce(torch.promote_types, {p.dtype for p in self._parameters})
+        found = torch.empty(len(drawn), layout.size, device=self._parameters[0].device, dtype=_wide(dtype))
+        for each, row in zip(drawn, found, strict=True):
+            layout.write(self._named(each), row)
+        return found
+
+    def _named(self, drawn: Drawn) -> dict[str, Tensor]:
+        """The gradient on these samples, of the parameters that they reach."""
         if not sample_count(drawn.batch):
             # others have been drawn, in other processes
-            return self._flat({})
+            return {}
         named = zip(self._source.layout.names, self._parameters, strict=True)
         trained = {name: parameter for name, parameter in named if parameter.requires_grad}
         with torch.enable_grad():
@@ -50,11 +63,7 @@ class ModelRehearser:
         reached = {name: g for name, g in zip(trained, found, strict=True) if g is not None}
         self.reached |= reached.keys()
         _warn_of_another_head(drawn.path, trained.keys(), reached.keys())
-        return self._flat(reached)
-
-    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
-        """The gradient on each of these draws, `[k, p]`, one after another."""
-        return torch.stack([self.gradient(each) for each in drawn])
+        return {name: g.to_dense() if g.is_sparse else g for name, g in reached.items()}
 
     def together(self, g: Tensor) -> Tensor:
         """What all processes have found, and which parameters any has reached: one sum."""
@@ -65,13 +74,6 @@ class ModelRehearser:
         found = self._peers.sum(torch.cat([g.flatten(), flags]))
         self.reached |= {name for name, flag in zip(names, found[g.numel() :].tolist(), strict=True) if flag}
         return found[: g.numel()].view_as(g)
-
-    def _flat(self, named: dict[str, Tensor]) -> Tensor:
-        layout = self._source.layout
-        if not named:
-            return torch.zeros(layout.size, device=self._parameters[0].device, dtype=_wide(self._parameters[0].dtype))
-        flat = layout.join({name: g.to_dense() if g.is_sparse else g for name, g in named.items()})
-        return flat.to(_wide(flat.dtype))
 
 
 def _warn_of_another_head(path: Collection[str], trained: Set[str], reached: Set[str]) -> None:

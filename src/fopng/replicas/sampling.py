@@ -135,21 +135,16 @@ class StackedRehearser:
         found = torch.empty_like(theta)
         places = self._model.layout.split(found)
         named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), self._model.leaves(theta), keys, places)
-        self._put(named, places, heads)
+        self._model.layout.write(named, found)
+        self.reached |= named.keys()
+        self._move_heads(places, heads)
         return found.view(-1, len(drawn), found.shape[-1])
 
-    def _put(self, named: dict[str, Tensor], places: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
-        """Write the gradients `[R k, *shape]` where they belong, those of the first head to each one's own."""
-        for name, place in places.items():
-            g = named.get(name)
-            if g is None:
-                place.zero_()
-            elif g.data_ptr() != place.data_ptr():
-                place.copy_(g)
-        self.reached |= named.keys()
+    def _move_heads(self, places: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
+        """What was found of the first head goes to the one that each draw was answered through, `[R k, *shape]`."""
         for number, names in enumerate(heads):
             for first, own in zip(heads[0], names, strict=True):
-                if own != first and first in named:
+                if own != first:
                     mine = slice(number, None, len(heads))
                     places[own][mine] = places[first][mine]
                     places[first][mine] = 0
