@@ -30,19 +30,13 @@ def test_an_absent_head_is_zero():
     assert layout.join({"a.weight": None, "b.bias": torch.ones(2, 1)}).tolist() == [[0, 0, 0, 1]] * 2
 
 
-def test_what_is_written_is_what_would_be_joined():
+def test_joined_into_a_row_of_a_wider_kind():
     layout = ParamLayout.of(nn.Conv2d(2, 3, 2))
-    flat = torch.full((4, layout.size), float("nan"))
-    weight = torch.randn(4, *layout.shapes["weight"])
-    layout.write({"weight": weight}, flat)
-    assert torch.equal(flat, layout.join({"weight": weight}))
-    # in its place already, and there with its numbers in another order
-    there = layout.split(flat)["weight"]
-    turned = there.transpose(-1, -2)
-    layout.write({"weight": there, "bias": torch.ones(4, 3)}, flat)
-    assert torch.equal(flat, layout.join({"weight": weight, "bias": torch.ones(4, 3)}))
-    layout.write({"weight": turned.clone()}, flat)
-    assert torch.equal(flat, layout.join({"weight": weight.transpose(-1, -2)}))
+    rows = torch.full((2, layout.size), float("nan"))
+    whole = {name: torch.randn(shape).bfloat16() for name, shape in layout.shapes.items()}
+    for row, named in zip(rows, (whole, {"bias": whole["bias"]}), strict=True):
+        layout.join(named, out=row)
+        assert torch.equal(row, layout.join(named).float())
 
 
 def test_trainable_parameters_once_each():

@@ -55,6 +55,8 @@ def cone_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """
     whole = g.shape[-1] // PART * PART
     parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
+    # replicas and parts are one axis of a batched product: copied here, they are not copied for each of them
+    parts = parts.contiguous() if parts.dim() > 3 else parts
     rest, own_rest = G[..., whole:], g[..., whole:]
     gram = (parts @ parts.mT).sum(-3) + rest @ rest.mT
     products = (parts @ own.unsqueeze(-1)).sum(-3) + rest @ own_rest.unsqueeze(-1)

@@ -96,13 +96,13 @@ class ParamLayout:
         pieces = zip(self.shapes.items(), flat.split_with_sizes(self._sizes, -1), strict=True)
         return {name: piece.view((*lead, *shape)) for (name, shape), piece in pieces}
 
-    def join(self, named: Mapping[str, Tensor | None]) -> Tensor:
-        """Flatten named tensors `[..., *shape]` into `[..., p]`; an absent name (another task's head) is zero."""
+    def join(self, named: Mapping[str, Tensor | None], out: Tensor | None = None) -> Tensor:
+        """Flatten named tensors `[..., *shape]` into `[..., p]`, `out` if given; an absent name (another task's head) is zero."""
         if tuple(named) == self.names and all(
             v is not None and v.shape == s for v, s in zip(named.values(), self.shapes.values(), strict=True)
         ):
             # the usual case of a step, and quicker: everything there, no replicas
-            return torch.cat([value.reshape(-1) for value in named.values() if value is not None])
+            return torch.cat([value.reshape(-1) for value in named.values() if value is not None], out=out)
         present = {name: value for name, value in named.items() if value is not None}
         unknown = [name for name in present if name not in self.shapes]
         if unknown or not present:
@@ -117,16 +117,7 @@ class ParamLayout:
             elif piece.shape != (*lead, *shape):
                 raise ValueError(f"Expected {name!r} of shape {(*lead, *shape)}, got {tuple(piece.shape)}.")
             pieces.append(piece.reshape(*lead, shape.numel()))
-        return torch.cat(pieces, -1)
-
-    def write(self, named: Mapping[str, Tensor], flat: Tensor) -> None:
-        """Put named tensors `[..., *shape]` where they belong in `flat [..., p]`, unless they lie there; an absent name is zero."""
-        for name, place in self.split(flat).items():
-            found = named.get(name)
-            if found is None:
-                place.zero_()
-            elif (found.data_ptr(), found.stride()) != (place.data_ptr(), place.stride()):
-                place.copy_(found)
+        return torch.cat(pieces, -1, out=out)
 
     def carry(self, flat: Tensor, old: "ParamLayout") -> Tensor:
         """Move a flat vector of an older layout into this one; parameters that are new (a new head) are zero."""

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
+from fopng.methods.rehearsal import gradients_by_task
 from methods.test_importance import gradient, put
 from methods.worlds import Heads, World, data, flat, live, make, multi_head, run, single_head
 from test_cone import nearest_in_cone
@@ -372,3 +373,54 @@ def test_sequences_of_different_lengths_in_dictionaries(name):
         pass
     assert flat(world.model).isfinite().all()
     assert not torch.equal(flat(world.model), start)
+
+
+class FineHead(TaskHeads):
+    """A second head of more precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads[1].double()
+
+    def forward(self, x: Tensor, task: int) -> Tensor:
+        head = self.heads[task]
+        answers: Tensor = head(self.trunk(x).tanh().to(head.weight.dtype))
+        return answers
+
+
+@pytest.mark.parametrize("name", ["ER", "GEM", "AGEM"])
+def test_a_head_of_more_precision(name):
+    """Before it is reached, and after."""
+    loaders = [[(x, y, task) for x, y in loader] for task, loader in enumerate(data(dtype=torch.float32))]
+    world = World(FineHead(), [loaders[0], loaders[0], loaders[1]], ByTask())
+    run(make(name, world, **ALL[name]), world)
+    assert flat(world.model).isfinite().all()
+
+
+class Counted:
+    """Gradients of three numbers; how many it was asked for at a time."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def gradient(self, drawn: Tensor) -> Tensor:
+        return self.gradients([drawn])[0]
+
+    def gradients(self, drawn) -> Tensor:
+        self.asked.append(len(drawn))
+        return torch.stack(list(drawn))
+
+    def together(self, g: Tensor) -> Tensor:
+        return 2 * g
+
+
+@pytest.mark.parametrize(("sizes", "asked"), [([1, 1, 0, 1], [3]), ([2, 0, 3], [1] * 5), ([0], []), ([], [])])
+def test_a_row_a_task_however_many_draws_it_has(sizes, asked):
+    """Samples of different shapes are drawn apart; their gradients are not all held."""
+    rehearser, tasks = Counted(), [[torch.randn(3) for _ in range(size)] for size in sizes]
+    found = gradients_by_task(rehearser, tasks)
+    assert rehearser.asked == asked
+    if not any(sizes):
+        assert found is None
+    else:
+        torch.testing.assert_close(found, torch.stack([2 * sum(task) for task in tasks if task]))

@@ -8,6 +8,7 @@ from torch.nn.functional import relu
 from fopng.benchmarks import Scenario, Task, TaskStream
 from fopng.checkpoint import Checkpoint, CheckpointError
 from fopng.methods.catalog import METHODS
+from fopng.models import MLP
 from fopng.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
 from fopng.replicas import NotStackable, train_replicas
 from fopng.request import defaults_of
@@ -43,6 +44,23 @@ def test_gradients_written_where_they_belong(method, tmp_path, monkeypatch):
 @every_method
 def test_the_method_learns_the_first_task_itself(method, tmp_path):
     assert_same_runs(plans(method, range(2), first_task_lr=None), tmp_path)
+
+
+def frozen_below(seed):
+    network = MLP((1, 4, 4), [2], hidden=(8,), seed=seed)
+    layer = network.body[1].requires_grad_(False)
+    layer.weight.copy_(torch.arange(128).reshape(8, 16) % 5 / 10)
+    layer.bias.zero_()
+    return network
+
+
+@every_method
+def test_a_frozen_layer_that_all_seeds_share(method, tmp_path):
+    made = plans(method, range(2), make_model=frozen_below)
+    (single, alone), (replicas, together) = one_by_one(made, tmp_path), side_by_side(made, tmp_path)
+    torch.testing.assert_close(together, alone[:, -together.shape[1] :], rtol=1e-9, atol=1e-11)
+    assert together.shape[1] == 18
+    assert [outcome.accuracy for outcome in replicas] == [outcome.accuracy for outcome in single]
 
 
 def test_tasks_of_their_own(tmp_path):

@@ -89,6 +89,18 @@ def test_the_memory_is_not_underestimated(shape, count, tmp_path):
     assert room.count(free_memory(CUDA)) > count
 
 
+def test_the_memory_of_many_old_tasks_is_not_underestimated(tmp_path):
+    tasks = stream(Scenario.TASK, tasks=9, samples=20, shape=(3, 32, 32))
+    own = {"samples_per_task": 20, "replay_samples": 10}
+    made = plans("gem", range(3), tasks=tasks, settings=[own] * 3, precision="float32", epochs=1)
+    room = Footprint(made[:2], CUDA)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    side_by_side(made, tmp_path, CUDA)
+    assert torch.cuda.max_memory_allocated() - before < room.common + 3 * room.each
+
+
 def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):
     request = Request(benchmark="split-digits", methods=["sgd", "ewc", "fopng", "fopng-k"], seeds=range(3), epochs=1)
     wanted = request.configurations()

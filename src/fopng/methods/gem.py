@@ -13,7 +13,7 @@ from fopng.methods.optimizer import ContinualOptimizer, FirstTask, Groups
 from fopng.methods.ranges import AT_LEAST_0, COUNT, COUNT_OR_ALL
 from fopng.methods.rehearsal import gradients_by_task
 from fopng.methods.replay import Rehearsal, ReplayMethod
-from fopng.samples import TOGETHER, Rehearser
+from fopng.samples import Rehearser
 from fopng.types import Predict
 
 
@@ -43,17 +43,19 @@ class GEMMethod(ReplayMethod):
         AT_LEAST_0.check(self, "margin")
 
     def extent(self, tasks: int, samples: int) -> Rehearsal:
-        drawn = self.replay_samples or self.samples_per_task
-        # the old gradients, while they are joined, and the weights once for each draw of a pass
-        return Rehearsal(self.samples_per_task * tasks, max(drawn, min(drawn * tasks, TOGETHER)), 3 * tasks)
+        return Rehearsal(self.samples_per_task * tasks, self.replay_samples or self.samples_per_task, 2 * tasks, tasks)
 
     def rehearse(self, rehearser: Rehearser) -> None:
+        # the last step's are let go first: there are many of them
+        self._old = None
         self._old = gradients_by_task(rehearser, self.kept.draw_by_task(self.replay_samples))
 
     def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
         return lr * (g if self._old is None else self._in_cone(g, self._old))
 
     def _in_cone(self, g: Tensor, G: Tensor) -> Tensor:
+        # a head of more precision may count among the parameters before the new task's gradient does
+        G = G.to(g.dtype)
         gram, products = cone_products(G, g)
         u = cone_weights(gram, products)
         against = (products < 0).any(-1, keepdim=True)

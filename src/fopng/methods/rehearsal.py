@@ -1,7 +1,7 @@
 """Rehearsing: gradients on samples of the method's own in the middle of a step."""
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from functools import reduce
 from typing import final
 
@@ -44,7 +44,10 @@ class ModelRehearser:
         layout, dtype = self._source.layout, reduce(torch.promote_types, {p.dtype for p in self._parameters})
         found = torch.empty(len(drawn), layout.size, device=self._parameters[0].device, dtype=_wide(dtype))
         for each, row in zip(drawn, found, strict=True):
-            layout.write(self._named(each), row)
+            if named := self._named(each):
+                layout.join(named, out=row)
+            else:
+                row.zero_()
         return found
 
     def _named(self, drawn: Drawn) -> dict[str, Tensor]:
@@ -87,24 +90,27 @@ def _warn_of_another_head(path: Collection[str], trained: Set[str], reached: Set
         )
 
 
-def total_gradient(rehearser: Rehearser, drawn: Iterable[Drawn]) -> Tensor | None:
+def total_gradient(rehearser: Rehearser, drawn: Sequence[Drawn]) -> Tensor | None:
     """The gradient of the loss on all of these, `[..., p]`; None for none."""
-    total: Tensor | None = None
-    for each in drawn:
-        g = rehearser.gradient(each)
-        total = g if total is None else total + g
-    return None if total is None else rehearser.together(total)
+    return rehearser.together(_summed(rehearser, drawn)) if drawn else None
+
+
+def _summed(rehearser: Rehearser, drawn: Sequence[Drawn]) -> Tensor:
+    total = rehearser.gradient(drawn[0])
+    for each in drawn[1:]:
+        total = total + rehearser.gradient(each)
+    return total
 
 
 def gradients_by_task(rehearser: Rehearser, tasks: Sequence[Sequence[Drawn]]) -> Tensor | None:
     """The gradient of the loss on what was drawn of each task, `[..., k, p]`; None for no tasks."""
-    sizes = [len(drawn) for drawn in tasks if drawn]
-    if not sizes:
+    tasks = [drawn for drawn in tasks if drawn]
+    if not tasks:
         return None
-    found = rehearser.gradients([each for drawn in tasks for each in drawn])
-    if max(sizes) > 1:
-        found = torch.stack([part.sum(-2) for part in found.split(sizes, -2)], -2)
-    return rehearser.together(found)
+    if all(len(drawn) == 1 for drawn in tasks):
+        return rehearser.together(rehearser.gradients([each for [each] in tasks]))
+    # samples that could not be joined: a row a task, not one a draw
+    return rehearser.together(torch.stack([_summed(rehearser, drawn) for drawn in tasks], -2))
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

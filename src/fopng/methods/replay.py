@@ -14,11 +14,19 @@ from fopng.sampling import TaskSamples
 @final
 @dataclass(frozen=True)
 class Rehearsal:
-    """How much rehearsing takes at the most: samples kept, samples asked about at a time, gradients held at a time."""
+    """How much rehearsing takes at the most.
+
+    Args:
+        kept: samples that are kept.
+        asked: samples of a draw, which are asked about at a time.
+        gradients: gradients held at a time.
+        draws: how many draws are asked for, each for a gradient of its own; a device may take several in one pass.
+    """
 
     kept: int
     asked: int
     gradients: int
+    draws: int = 1
 
 
 @dataclass(kw_only=True)

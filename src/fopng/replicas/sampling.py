@@ -116,14 +116,12 @@ class StackedRehearser:
 
     def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
         """The gradient on each of these draws, `[R, k, p]`; small ones that are alike in one pass, as if they were runs."""
-        found = [self._of_group(group) for group in _small_groups(drawn)]
+        found = [self._of_group(group) for group in _small_groups(drawn, self._model.theta)]
         return found[0] if len(found) == 1 else torch.cat(found, 1)
 
     def _of_group(self, drawn: Sequence[Drawn]) -> Tensor:
         tasks = [each.batch[2] for each in drawn]
-        # on a CPU, which small passes keep busy too, it is no faster
-        wide = self._model.theta.is_cuda or usable(self._model.theta)
-        heads = self._model.heads(tasks) if wide and len(drawn) > 1 else None
+        heads = self._model.heads(tasks) if len(drawn) > 1 else None
         if heads is None:
             return torch.stack([self.gradient(each) for each in drawn], 1)
         x, y, shares = (
@@ -131,32 +129,28 @@ class StackedRehearser:
             for parts in zip(*((each.batch[0], each.batch[1], each.shares) for each in drawn), strict=True)
         )
         keys = None if self._keys is None else self._keys.repeat_interleave(len(drawn))
-        theta = self._model.repeated(heads)
-        found = torch.empty_like(theta)
-        places = self._model.layout.split(found)
-        named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), self._model.leaves(theta), keys, places)
-        self._model.layout.write(named, found)
+        leaves = self._model.leaves(self._model.repeated(heads))
+        named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), leaves, keys)
         self.reached |= named.keys()
-        self._move_heads(places, heads)
+        found = self._model.layout.join(named)
+        self._move_heads(self._model.layout.split(found), heads)
         return found.view(-1, len(drawn), found.shape[-1])
 
-    def _move_heads(self, places: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
+    def _move_heads(self, found: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
         """What was found of the first head goes to the one that each draw was answered through, `[R k, *shape]`."""
         for number, names in enumerate(heads):
             for first, own in zip(heads[0], names, strict=True):
                 if own != first:
                     mine = slice(number, None, len(heads))
-                    places[own][mine] = places[first][mine]
-                    places[first][mine] = 0
+                    found[own][mine] = found[first][mine]
+                    found[first][mine] = 0
                     self.reached.add(own)
 
-    def _differentiated(
-        self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None, places: dict[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
+    def _differentiated(self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None) -> dict[str, Tensor]:
         """The gradients of the parameters that the samples reach, by name."""
         x, y, task = drawn.batch
         with torch.enable_grad():
-            outputs = self._model.answers(leaves, x, task, keys, places)
+            outputs = self._model.answers(leaves, x, task, keys)
         signal = drawn.signal(Categorical(), outputs.detach(), y)
         found = torch.autograd.grad(outputs, list(leaves.values()), signal, allow_unused=True)
         return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
@@ -166,20 +160,25 @@ class StackedRehearser:
         return g
 
 
-def _small_groups(drawn: Sequence[Drawn]) -> Iterator[list[Drawn]]:
-    """Draws that follow each other, of one shape and with targets of their own, so many that a pass has no more than `TOGETHER`."""
+def together(count: int, draws: int, theta: Tensor) -> int:
+    """How many draws of so many samples are taken in one pass: on a CPU, which small passes keep busy too, no more than one."""
+    return max(1, min(draws, TOGETHER // count)) if theta.is_cuda or usable(theta) else 1
+
+
+def _small_groups(drawn: Sequence[Drawn], theta: Tensor) -> Iterator[list[Drawn]]:
+    """Draws that follow each other, of one shape and with targets of their own, as many as are taken in one pass."""
     group: list[Drawn] = []
     for each in drawn:
-        fits = (len(group) + 1) * each.shares.shape[-1] <= TOGETHER and all(map(_told_by_targets, (each, *group[:1])))
-        if group and not (fits and _shapes(each) == _shapes(group[0])):
+        fits = len(group) < together(each.shares.shape[-1], len(drawn), theta)
+        if group and not (fits and _told_by_targets(each, group[0]) and _shapes(each) == _shapes(group[0])):
             yield group
             group = []
         group.append(each)
     yield group
 
 
-def _told_by_targets(drawn: Drawn) -> bool:
-    return drawn.answers is None and drawn.batch[1] is not None
+def _told_by_targets(*drawn: Drawn) -> bool:
+    return all(each.answers is None and each.batch[1] is not None for each in drawn)
 
 
 def _shapes(drawn: Drawn) -> tuple[torch.Size, ...]:

@@ -80,7 +80,10 @@ class StackedModel:
         self.template, self.layout = models[0], layout
         self.precision = Precision() if precision is None else precision
         self.theta = torch.stack(
-            [layout.join({n: p.detach() for n, p in model.named_parameters()}) for model in models]
+            [
+                layout.join({n: p.detach() for n, p in model.named_parameters() if n in layout.shapes})
+                for model in models
+            ]
         )
         self.step = torch.zeros((), dtype=torch.int64, device=self.theta.device)
         seeds = range(len(models)) if dropout_seeds is None else dropout_seeds
@@ -98,7 +101,7 @@ class StackedModel:
 
     def heads(self, tasks: Sequence[int]) -> list[tuple[str, ...]] | None:
         """The parameters of each task's head; None where the network does not say, or where one cannot stand for another."""
-        if not isinstance(self.template, Network):
+        if not (isinstance(self.template, Network) and self.template.differs_in_heads_alone()):
             return None
         heads = [self.template.head_parameters(task) for task in tasks]
         shapes = {tuple(self.layout.shapes.get(name) for name in names) for names in heads}
