@@ -8,7 +8,6 @@ NOISE = 1e-12
 """Added to the unit diagonal of the normalised Gram matrix, so that gradients that depend on each other have one answer too; what
 is below it does not count as negative. Sixteen units of rounding, where those are more."""
 
-
 PART = 8192
 """Numbers of a row that are multiplied and added up at a time."""
 
@@ -49,10 +48,7 @@ def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
 
 
 def cone_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """`G G^T [..., k, k]` and `G g [..., k]` of few long rows, added up part by part.
-
-    A GPU does the parts side by side, where it does one product of few rows almost alone; and parts are rounded less.
-    """
+    """`G G^T [..., k, k]` and `G g [..., k]` of few long rows, added up part by part: rounded far less than in one product."""
     whole = g.shape[-1] // PART * PART
     parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
     # replicas and parts are one axis of a batched product: copied here, they are not copied for each of them

@@ -19,9 +19,6 @@ from fopng.types import Batch, map_tensors, tensors_of
 
 Place: TypeAlias = tuple[Batch, Tensor, Tensor, Tensor | None]
 
-TOGETHER = 256
-"""Samples of a run that are rehearsed in one pass, where several small draws can be: more keep a device busy by themselves."""
-
 
 @final
 @dataclass(frozen=True)

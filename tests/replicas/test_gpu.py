@@ -77,15 +77,19 @@ def test_a_run_that_diverges_hurts_nobody(tmp_path):
         torch.testing.assert_close(others[r], weights[r], rtol=1e-4, atol=1e-6)
 
 
+def peak_memory(made, folder):
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    side_by_side(made, folder, CUDA)
+    return torch.cuda.max_memory_allocated() - before
+
+
 @pytest.mark.parametrize(("shape", "count"), [((1, 28, 28), 8), ((3, 16, 16), 4)])
 def test_the_memory_is_not_underestimated(shape, count, tmp_path):
     made = plans("fopng", range(count), tasks=stream(tasks=2, samples=80, shape=shape), precision="float32", epochs=1)
     room = Footprint(made[:2], CUDA)
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    side_by_side(made, tmp_path, CUDA)
-    assert torch.cuda.max_memory_allocated() - before < room.common + count * room.each
+    assert peak_memory(made, tmp_path) < room.common + count * room.each
     assert room.count(free_memory(CUDA)) > count
 
 
@@ -94,11 +98,7 @@ def test_the_memory_of_many_old_tasks_is_not_underestimated(tmp_path):
     own = {"samples_per_task": 20, "replay_samples": 10}
     made = plans("gem", range(3), tasks=tasks, settings=[own] * 3, precision="float32", epochs=1)
     room = Footprint(made[:2], CUDA)
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    side_by_side(made, tmp_path, CUDA)
-    assert torch.cuda.max_memory_allocated() - before < room.common + 3 * room.each
+    assert peak_memory(made, tmp_path) < room.common + 3 * room.each
 
 
 def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):

@@ -128,7 +128,7 @@ def test_a_pass_has_no_more_samples_than_a_device_needs(monkeypatch):
     model = stacked("heads")
     draws = [drawn("heads", task, 4, seed) for seed in range(2) for task in (0, 1, 2)]
     expected, _ = one_by_one(model, draws, None)
-    monkeypatch.setattr(sampling, "TOGETHER", 9)
+    monkeypatch.setattr(sampling, "IN_A_PASS", 9)
     asked = passes(model, monkeypatch)
     torch.testing.assert_close(StackedRehearser(model, None).gradients(draws), expected, rtol=1e-10, atol=1e-12)
     assert [len(args[1]) for args in asked] == [4, 4, 4]

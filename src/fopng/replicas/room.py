@@ -13,7 +13,7 @@ from fopng.memory import SLAB_BYTES
 from fopng.methods.projected import ProjectedMethod
 from fopng.methods.replay import RehearsingMethod
 from fopng.replicas.samples import are_shared
-from fopng.replicas.sampling import together
+from fopng.replicas.sampling import draws_in_a_pass
 from fopng.replicas.stacked import StackedRuns
 from fopng.train.plan import Plan
 
@@ -113,10 +113,10 @@ def _rehearsal_bytes(runs: StackedRuns) -> int:
         return 0
     extent, theta = method.extent(len(stream), len(stream[0].train)), runs.model.theta
     sample = theta.element_size() * torch.Size(stream[0].train.input_shape).numel()
-    passes = together(extent.asked, extent.draws, theta)
+    draws = draws_in_a_pass(extent.asked, extent.draws, theta)
     # the weights of each draw, and its gradients before they are joined
-    vectors = extent.gradients + (2 * passes if passes > 1 else 0)
-    asked = 3 * extent.asked * passes * runs.sample_bytes
+    vectors = extent.gradients + (2 * draws if draws > 1 else 0)
+    asked = 3 * extent.asked * draws * runs.sample_bytes
     return 3 * extent.kept * sample + asked + vectors * theta.element_size() * runs.model.layout.size
 
 

@@ -12,13 +12,16 @@ from fopng.likelihood import Categorical
 from fopng.persample import GradientSource
 from fopng.replicas.samples import StackedSamples
 from fopng.replicas.stacking import StackedModel
-from fopng.samples import TOGETHER, Drawn
+from fopng.samples import Drawn
 from fopng.sampling import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.train.loop import predict_task
 from fopng.types import Batch, TaskName, sample_count, take
 
 ASKED = 64
 """Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""
+
+IN_A_PASS = 256
+"""Samples of each run that are rehearsed in one pass at the most, where several small draws go together."""
 
 
 @final
@@ -160,16 +163,16 @@ class StackedRehearser:
         return g
 
 
-def together(count: int, draws: int, theta: Tensor) -> int:
-    """How many draws of so many samples are taken in one pass: on a CPU, which small passes keep busy too, no more than one."""
-    return max(1, min(draws, TOGETHER // count)) if theta.is_cuda or usable(theta) else 1
+def draws_in_a_pass(samples: int, draws: int, theta: Tensor) -> int:
+    """How many draws of so many samples go together; on a CPU one: no faster for the MLP, slower for the ConvNet."""
+    return max(1, min(draws, IN_A_PASS // samples)) if theta.is_cuda or usable(theta) else 1
 
 
 def _small_groups(drawn: Sequence[Drawn], theta: Tensor) -> Iterator[list[Drawn]]:
     """Draws that follow each other, of one shape and with targets of their own, as many as are taken in one pass."""
     group: list[Drawn] = []
     for each in drawn:
-        fits = len(group) < together(each.shares.shape[-1], len(drawn), theta)
+        fits = len(group) < draws_in_a_pass(each.shares.shape[-1], len(drawn), theta)
         if group and not (fits and _told_by_targets(each, group[0]) and _shapes(each) == _shapes(group[0])):
             yield group
             group = []
