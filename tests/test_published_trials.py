@@ -273,21 +273,3 @@ def test_the_tables_of_evenness_are_those_of_its_sweep():
     ]
     table = {tuple(map(float, point.split(","))): cells for point, *cells in rows}
     assert {point: [cells[column] for column in columns] for point, cells in found.items()} == table
-
-
-def test_gem_held_out_where_it_has_no_runs_on_test():
-    """What the page says of Split-CIFAR100 in words is what the sweep would choose, by what was held out."""
-    runs = [run for run in load_results([ROOT / "results"]) if run.config.benchmark == "split-cifar100"]
-    best = {
-        method: max(
-            (run for run in runs if run.config.method == method and run.config.validation),
-            key=lambda run: -1.0 if run.status != "finished" else final_validation_accuracy(run),
-        )
-        for method in ("gem", "er", "fopng-k")
-    }
-    gem, er, ours = (held_out(best[method]) for method in ("gem", "er", "fopng-k"))
-    words = (ROOT / "docs" / "kronecker-study.md").read_text()
-    assert f"the best of its six points has {gem} (ER {er}, `fopng-k` {ours}; one seed)" in words
-    assert f"the best of its six points has {gem} there, ER {er}" in words
-    settings = best["gem"].config.settings
-    assert f"the best is lr {settings['lr']}, the smallest, with margin {settings['margin']}" in words

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fopng.config import canonical_json
-from fopng.result import STORED, DamagedFileError, RunResult
+from fopng.result import LATER, STORED, DamagedFileError, RunResult
 
 SUFFIX = ".results.json"
 
@@ -50,13 +50,15 @@ def _shared(result: RunResult) -> dict[str, Any]:
 def _own(result: RunResult) -> dict[str, Any]:
     members = result.as_dict()
     own = {name: members[name] for name in STORED if name != "environment"}
-    return {**{name: members[name] for name in _OWN}, **own}
+    later = {name: members[name] for name in LATER if members[name]}
+    return {**{name: members[name] for name in _OWN}, **own, **later}
 
 
 def _result(shared: Mapping[str, Any], run: Mapping[str, Any]) -> RunResult:
     config = {**shared["config"], **{name: run[name] for name in _OWN}}
     measured = {name: run[name] for name in STORED if name != "environment"}
-    return RunResult.from_dict({"config": config, "environment": shared["environment"], **measured})
+    later = {name: run[name] for name in LATER if name in run}
+    return RunResult.from_dict({"config": config, "environment": shared["environment"], **measured, **later})
 
 
 def _shared_text(result: RunResult) -> str:

@@ -111,7 +111,7 @@ class RunResult:
             "compression_error": self.compression_error,
             "seconds": self.seconds,
             "config": config,
-            **{name: plain(getattr(self, name)) for name in (*STORED, *_LATER) if name != "status"},
+            **{name: plain(getattr(self, name)) for name in (*STORED, *LATER) if name != "status"},
         }
         return {name: _without_nan(value) for name, value in members.items()}
 
@@ -124,7 +124,7 @@ class RunResult:
         config = members["config"]
         if not isinstance(config, Mapping):
             raise TypeError(f"Expected a mapping for config, got {config!r}. Run it again.")
-        stored = {name: members[name] for name in (*STORED, *_LATER) if name in members}
+        stored = {name: members[name] for name in (*STORED, *LATER) if name in members}
         return cls(config=RunConfig.from_dict(config), **stored)  # type: ignore[arg-type]  # checked in __post_init__
 
 
@@ -141,7 +141,7 @@ STORED = (
 )
 """The members that are measured; everything else in `as_dict` follows from them and from the configuration."""
 
-_LATER = ("compression_error_by_task",)
+LATER = ("compression_error_by_task",)
 """Members that results of earlier versions do not have."""
 
 
