@@ -69,6 +69,7 @@ class TestRun:
     def test_seeds(self, fopng):
         assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "2")] == [0, 1]
         assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "4,1")] == [4, 1]
+        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "7,3-5")] == [7, 3, 4, 5]
 
     def test_protocols(self, fopng):
         matched, printed = (
@@ -324,6 +325,11 @@ class TestMistakes:
             (("run", "split-digits", "sgd", "--set", "tasks=x"), "for tasks, got 'x'"),
             (("run", "split-digits", "sgd", "--seeds", "0"), "for --seeds"),
             (("run", "split-digits", "sgd", "--seeds", "1,1"), "each seed once"),
+            (("run", "split-digits", "sgd", "--seeds", "1-3,2"), "each seed once"),
+            (("run", "split-digits", "sgd", "--seeds", "5-3"), "for --seeds"),
+            (("run", "split-digits", "sgd", "--seeds", "3-"), "for --seeds"),
+            (("run", "split-digits", "sgd", "--seeds", "0-10000"), "at most 10000 seeds"),
+            (("run", "split-digits", "sgd", "--seeds", "10001"), "such as 10001,"),
             (("run", "split-digits", "sgd", "--epochs", "0"), "1 or more for the epochs"),
             (("run", "split-digits", "sgd", "--batch-size", "-3"), "1 or more for the batch size"),
             (("run", "split-digits", "sgd", "--protocol", "paper"), "protocol"),
@@ -377,7 +383,7 @@ VALUES = (
 OPTIONS = st.one_of(
     st.tuples(st.just("--set"), st.builds("{}={}".format, NAMES, VALUES)),
     st.tuples(st.just("--set"), words),
-    st.tuples(st.just("--seeds"), some(["1", "2,", "0,1", "0", "-1", "x", ""])),
+    st.tuples(st.just("--seeds"), some(["1", "2,", "0,1", "1-2", "2-1", "0", "-1", "x", ""])),
     st.tuples(st.just("--epochs"), some(["1", "0", "-1", "x"])),
     st.tuples(st.just("--batch-size"), some(["32", "1000", "0", "x"])),
     st.tuples(st.just("--scenario"), some(["task", "domain", "class", "x"])),

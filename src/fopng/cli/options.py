@@ -97,7 +97,7 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="N|LIST",
-        help="How many seeds, counted from 0, or a list such as 0,3,7.",
+        help="How many seeds, counted from 0, or a list such as 0,3,7 or 10-14.",
         rich_help_panel=_WHAT,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -144,22 +145,29 @@ def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[.
     return wrap
 
 
-def parse_seeds(written: str) -> list[int]:
-    """`5` is the seeds 0 to 4; `0,3,7` and `3,` are lists.
+MOST_SEEDS = 10_000
+"""More are a slip."""
 
-    >>> parse_seeds("3"), parse_seeds("0,3,7"), parse_seeds("3,")
-    ([0, 1, 2], [0, 3, 7], [3])
+_SEEDS = re.compile(r"\s*(?P<first>[0-9]+)\s*(?:-\s*(?P<last>[0-9]+)\s*)?")
+
+
+def parse_seeds(written: str) -> list[int]:
+    """`5` is the seeds 0 to 4; `0,3,7`, `3,` and `10-14` are lists.
+
+    >>> parse_seeds("3"), parse_seeds("0,3,7"), parse_seeds("3,"), parse_seeds("1,10-12")
+    ([0, 1, 2], [0, 3, 7], [3], [1, 10, 11, 12])
     """
-    try:
-        numbers = [int(part) for part in written.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or ("," not in written and numbers[0] < 1):
+    parts = [_SEEDS.fullmatch(part) for part in written.split(",") if part.strip()]
+    spans = [(int(part["first"]), int(part["last"] or part["first"])) for part in parts if part]
+    counted = "," not in written and "-" not in written
+    backwards = any(last < first for first, last in spans)
+    if not parts or len(spans) < len(parts) or backwards or (counted and spans[0][0] < 1):
         raise ValueError(
-            f"Expected a number of seeds such as 5, or a list such as 0,3,7, for --seeds, got {written!r}."
+            f"Expected a number of seeds such as 5, or a list such as 0,3,7 or 10-14, for --seeds, got {written!r}."
         )
-    if "," in written:
-        return numbers
-    if numbers[0] > 10_000:
-        raise ValueError(f"Expected at most 10000 seeds, got {written}. Give a list for large ones, such as {written},")
-    return list(range(numbers[0]))
+    if counted:
+        spans = [(0, spans[0][0] - 1)]
+    if sum(last - first + 1 for first, last in spans) > MOST_SEEDS:
+        large = f" Give a list for large ones, such as {written.strip()}," if counted else ""
+        raise ValueError(f"Expected at most {MOST_SEEDS} seeds, got {written}.{large}")
+    return [seed for first, last in spans for seed in range(first, last + 1)]
