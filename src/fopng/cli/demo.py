@@ -18,7 +18,9 @@ NEXT = (
 
 
 def demo(
-    seeds: Annotated[str, typer.Option("--seeds", metavar="N|LIST", help="How many seeds, or a list.")] = "3",
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N|LIST", help="How many seeds, or a list such as 0,3,7 or 10-14.")
+    ] = "3",
     out: Annotated[Path, typer.Option("--out", help="The folder of the page and of the runs.")] = Path("demo"),
     jobs: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Processes; one a core when left out.", show_default=False)

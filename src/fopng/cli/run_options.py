@@ -148,7 +148,7 @@ def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[.
 MOST_SEEDS = 10_000
 """More are a slip."""
 
-_SEEDS = re.compile(r"\s*(?P<first>[0-9]+)\s*(?:-\s*(?P<last>[0-9]+)\s*)?")
+_SEEDS = re.compile(r"\s*(?P<first>[0-9]{1,18})\s*(?:-\s*(?P<last>[0-9]{1,18})\s*)?")
 
 
 def parse_seeds(written: str) -> list[int]:
