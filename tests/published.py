@@ -46,10 +46,13 @@ def on_test(runs, benchmark, method, **settings):
     }
 
 
-def section(title):
-    """The part of docs/kronecker-study.md under a heading."""
-    text = (ROOT / "docs" / "kronecker-study.md").read_text(encoding="utf-8")
-    return re.split(r"\n##+ ", text.partition(f"# {title}\n")[2])[0]
+def page(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def section(title, of="docs/kronecker-study.md"):
+    """The part of a page under a heading."""
+    return re.split(r"\n##+ ", page(of).partition(f"# {title}\n")[2])[0]
 
 
 def tables(text):

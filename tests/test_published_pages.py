@@ -12,13 +12,13 @@ from fopng.request import defaults_of
 from fopng.scores import Estimate, paired_difference
 from published import (
     NAMED,
-    ROOT,
     accuracy,
     behind,
     chosen,
     forgotten,
     in_full,
     measured,
+    page,
     percent,
     published,
     section,
@@ -51,7 +51,7 @@ SEEDS = {("split-cifar10", "matched"): 3, ("split-cifar100", "matched"): 3}
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_committed_results():
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("## What it costs")[0]
+    text = section("Results", "README.md")
     found = tables(text)
     assert len(found) == 2
     for heading, *rows in found:
@@ -144,6 +144,14 @@ def test_the_table_of_all_five_is_that_of_the_committed_results():
         assert keeping == best_kept
 
 
+def test_what_the_readme_says_of_samples_on_split_cifar100_is_what_the_committed_results_say():
+    found = tuned("split-cifar100")
+    less = [percent(behind(found["fopng-k"], found[name]).mean) for name in ("er", "gem")]
+    own = [percent(accuracy(found[name]).mean) for name in ("er", "gem")]
+    said = "on Split-CIFAR100 by {} and {} ({} and {})".format(*less, *own)
+    assert said in page("README.md")
+
+
 def on_more_seeds(benchmark, seeds):
     """`fopng-k` and NCL as they were chosen, on these seeds beside the ones that were published: the new ones, and all."""
     known = [tuned(benchmark)[name] for name in ("fopng-k", "ncl")]
@@ -215,6 +223,8 @@ def test_what_is_said_of_sixty_seeds_is_what_the_committed_results_say():
     assert f"({whole}; the first twenty had {early}, the other forty {late})" in text
     whole, late = (ahead(on_the_others, seeds) for seeds in (ALL_SIXTY, OTHER_FORTY))
     assert f"learn themselves, it is {whole} ahead ({late} on the forty" in text
+    short = [shown(paired_difference(*(scored(runs, part) for runs in both))) for part in (in_the_end, on_the_others)]
+    assert "({}; {} ahead on all tasks but the first)".format(*short) in page("README.md")
     twenty = Estimate.of(list(scored(both[0], in_the_end, FIRST_TWENTY).values()))
     assert f"where the chosen point has {in_full(twenty)}" in text
 
@@ -241,18 +251,13 @@ def test_what_is_said_of_the_first_of_the_tasks_is_what_the_committed_results_sa
     assert f"has {more} more on the second and fifth, {less} less on the third and fourth" in text
 
 
-def page(name):
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
 def step_ratios():
     return json.loads(page("bench/results/step.json"))["ratios"]
 
 
 def test_the_table_of_steps_is_that_of_the_committed_measurement():
-    ratios, text = step_ratios(), page("docs/performance.md")
-    _, _, own = text.partition("## A training step, on two cores")
-    (_, *rows) = tables(own.partition("## ")[0])[0]
+    ratios, text = step_ratios(), section("A training step, on two cores", "docs/performance.md")
+    _, *rows = tables(text)[0]
     cells = [row[n : n + 3] for row in rows for n in (0, 3, 6) if row[n]]
     found = {name.replace("fopng, dense", "dense"): multiples for name, *multiples in cells}
     aside = {"torch.optim.SGD", "microseconds of torch.optim.SGD"}

@@ -16,6 +16,7 @@ from published import (
     in_full,
     measured,
     on_test,
+    page,
     percent,
     published,
     section,
@@ -166,7 +167,7 @@ def test_what_is_said_of_twenty_tasks_is_what_was_measured():
         [rows[n][-1][:4] for n in places] for rows, places in ((twenty, (0, 3, 4)), (fifty, (0, 1, 4)))
     )
     said = f"has {k20} and NCL {ncl20}, after 50 {k50} and {ncl50}; the next has {next20} and {next50}"
-    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert said in page("README.md")
     for name, cell, settings in others:
         members = [r for r in runs if r.config.validation and r.config.method == NAMED.get(name, name.lower())]
         best = max(members, key=final_validation_accuracy)

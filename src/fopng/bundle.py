@@ -49,16 +49,13 @@ def _shared(result: RunResult) -> dict[str, Any]:
 
 def _own(result: RunResult) -> dict[str, Any]:
     members = result.as_dict()
-    own = {name: members[name] for name in STORED if name != "environment"}
-    later = {name: members[name] for name in LATER if members[name]}
-    return {**{name: members[name] for name in _OWN}, **own, **later}
+    measured = (*STORED, *(name for name in LATER if members[name]))
+    return {name: members[name] for name in (*_OWN, *measured) if name != "environment"}
 
 
 def _result(shared: Mapping[str, Any], run: Mapping[str, Any]) -> RunResult:
     config = {**shared["config"], **{name: run[name] for name in _OWN}}
-    measured = {name: run[name] for name in STORED if name != "environment"}
-    later = {name: run[name] for name in LATER if name in run}
-    return RunResult.from_dict({"config": config, "environment": shared["environment"], **measured, **later})
+    return RunResult.from_dict({**run, "config": config, "environment": shared["environment"]})
 
 
 def _shared_text(result: RunResult) -> str:

@@ -145,7 +145,7 @@ def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[.
     return wrap
 
 
-MOST_SEEDS = 10_000
+_MOST_SEEDS = 10_000
 """More are a slip."""
 
 _SEEDS = re.compile(r"\s*(?P<first>[0-9]{1,18})\s*(?:-\s*(?P<last>[0-9]{1,18})\s*)?")
@@ -167,7 +167,7 @@ def parse_seeds(written: str) -> list[int]:
         )
     if counted:
         spans = [(0, spans[0][0] - 1)]
-    if sum(last - first + 1 for first, last in spans) > MOST_SEEDS:
+    if sum(last - first + 1 for first, last in spans) > _MOST_SEEDS:
         large = f" Give a list for large ones, such as {written.strip()}," if counted else ""
-        raise ValueError(f"Expected at most {MOST_SEEDS} seeds, got {written}.{large}")
+        raise ValueError(f"Expected at most {_MOST_SEEDS} seeds, got {written}.{large}")
     return [seed for first, last in spans for seed in range(first, last + 1)]
