@@ -19,17 +19,17 @@ from pathlib import Path
 
 import torch
 
-from fopng.config import RunConfig
-from fopng.data.errors import DataError
-from fopng.distributed.cluster import Dispatcher, connect
-from fopng.distributed.cluster.errands import Errand, Letter, Needs, Report
-from fopng.distributed.cluster.parcels import Parcel
-from fopng.environment import describe_environment
-from fopng.observers import read_log
-from fopng.request import Request
-from fopng.result import RunResult, result_text
-from fopng.runs import Workshop
-from fopng.store import Store
+from fopng.lab.cluster import Dispatcher, connect
+from fopng.lab.cluster.errands import Errand, Letter, Needs, Report
+from fopng.lab.cluster.parcels import Parcel
+from fopng.lab.data.errors import DataError
+from fopng.lab.engine.observers import read_log
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.result import RunResult, result_text
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = 2

@@ -16,12 +16,12 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from fopng.basis import ScaledBasis
-from fopng.fisher import diagonal_fisher, stored_gradients
-from fopng.memory import GradientMemory
-from fopng.metric import Diagonal
-from fopng.persample import GradientSource
-from fopng.projection import Projector
+from fopng.curvature.estimate import diagonal_fisher, stored_gradients
+from fopng.curvature.metric import Diagonal
+from fopng.gradients.directions import ScaledBasis
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
+from fopng.memory.projection import Projector
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

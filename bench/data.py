@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fopng.benchmarks import Permuted, Rotated, SplitByClass
-from fopng.data import DATASETS, DatasetMissingError, ImageSet, Split, load
+from fopng.lab.benchmarks import Permuted, Rotated, SplitByClass
+from fopng.lab.data import DATASETS, DatasetMissingError, ImageSet, Split, load
 
 BATCH = 10
 ROUNDS = 5

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
-from fopng.models import MLP, ConvNet
+from fopng.lab.benchmarks.models import MLP, ConvNet
 from record import record_ratios
 
 RESULTS = Path(__file__).parent / "results" / "fishers.json"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fopng.models import Network
+from fopng.lab.benchmarks.models import Network
 
 FLOAT = 4
 

@@ -22,13 +22,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fopng import ContinualOptimizer
-from fopng.methods.kronecker_fopng import KroneckerFOPNGMethod
-from fopng.request import Request, plan_of
-from fopng.scores import paired_difference
-from fopng.train import Plan, Seeds
-from fopng.train.evaluation import accuracy
-from fopng.train.loop import predict_task
-from fopng.train.stages import Stage
+from fopng.lab.engine import Plan, Seeds
+from fopng.lab.engine.evaluation import accuracy
+from fopng.lab.engine.loop import predict_task
+from fopng.lab.engine.stages import Stage
+from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.scores import paired_difference
+from fopng.optim.fopng_k import KroneckerFOPNGMethod
 from kronecker_variants import Corrected, Hard, KaoSum, Natural, Pulled, Scaled
 
 CPU = torch.device("cpu")

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
-from fopng.methods.base import TaskData
-from fopng.methods.kronecker_fopng import KroneckerFOPNGMethod
-from fopng.moments import LayerMoments, Moments
+from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
+from fopng.curvature.moments import LayerMoments, Moments
+from fopng.optim.fopng_k import KroneckerFOPNGMethod
+from fopng.optim.method import TaskData
 
 
 @dataclass(kw_only=True)

@@ -25,13 +25,13 @@ from rich.console import Console
 from torch.nn.functional import cross_entropy
 
 from fopng import ContinualOptimizer
-from fopng.checkpoint import Checkpoint
-from fopng.observers import JsonLog, progress
-from fopng.request import Request, plan_of
-from fopng.runs import LOGGED_STEPS
-from fopng.train import Plan, Seeds, train
-from fopng.train.loop import predict_task
-from fopng.train.stages import Stage
+from fopng.lab.engine import Plan, Seeds, train
+from fopng.lab.engine.loop import predict_task
+from fopng.lab.engine.observers import JsonLog, progress
+from fopng.lab.engine.stages import Stage
+from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.runner import LOGGED_STEPS
+from fopng.lab.storage.checkpoint import Checkpoint
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).parent / "results" / "loop.json"

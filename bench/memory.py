@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fopng
-from fopng.benchmarks.domains import Permuted
-from fopng.environment import describe_environment
-from fopng.methods.catalog import METHODS
-from fopng.models import MLP
+from fopng.lab.benchmarks.domains import Permuted
+from fopng.lab.benchmarks.models import MLP
+from fopng.lab.runs.environment import describe_environment
+from fopng.optim.registry import METHODS
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 DIRECTIONS = 100

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from fopng.environment import describe_environment
+from fopng.lab.runs.environment import describe_environment
 
 
 def record_ratios(path: Path, command: str, found: dict[str, object]) -> None:

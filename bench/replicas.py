@@ -25,23 +25,23 @@ from torch import Tensor
 
 from contenders import CONTENDERS, STORES
 from floors import floor_of
-from fopng.benchmarks import find_benchmark
-from fopng.config import RunConfig
-from fopng.data.splits import Split
-from fopng.environment import describe_environment
-from fopng.models import MLP, ConvNet, Network
-from fopng.persample import GradientSource
-from fopng.replicas.engine import TURN
-from fopng.replicas.samples import StackedSamples
-from fopng.replicas.stacking import StackedModel, stack_methods
-from fopng.replicas.steps import Stepper
-from fopng.replicas.task import ReplicaTask
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train.loop import plain_arithmetic, predict_task
-from fopng.turns import Turns, in_turns
-from fopng.waves import EngineName
+from fopng.gradients.per_sample import GradientSource
+from fopng.lab.benchmarks import find_benchmark
+from fopng.lab.benchmarks.models import MLP, ConvNet, Network
+from fopng.lab.data.splits import Split
+from fopng.lab.engine.batched.engine import TURN
+from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.lab.engine.batched.stacking import StackedModel, stack_methods
+from fopng.lab.engine.batched.steps import Stepper
+from fopng.lab.engine.batched.task import ReplicaTask
+from fopng.lab.engine.loop import plain_arithmetic, predict_task
+from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.groups import EngineName
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from handwritten import HandWritten
 from straightforward import Straightforward
 

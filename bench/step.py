@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import fopng
 from contenders import CONTENDERS
-from fopng.models import MLP, ConvNet
+from fopng.lab.benchmarks.models import MLP, ConvNet
 from record import record_ratios
 
 RESULTS = Path(__file__).parent / "results" / "step.json"

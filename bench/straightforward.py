@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fopng.benchmarks import TaskStream
-from fopng.models import MLP
+from fopng.lab.benchmarks import TaskStream
+from fopng.lab.benchmarks.models import MLP
 
 
 class Straightforward:

@@ -1,4 +1,4 @@
-"""Choose the settings of `fopng demo` on the validation part of mnist-5k, and write them to src/fopng/demo.toml.
+"""Choose the settings of `fopng demo` on the validation part of mnist-5k, and write them to src/fopng/lab/runs/demo.toml.
 
     python experiments/tune_demo.py --jobs 2
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fopng.cli.work import Means, do_runs
-from fopng.findings import Response
-from fopng.sweep import conduct, parse_sweep
+from fopng.lab.runs.findings import Response
+from fopng.lab.sweep import conduct, parse_sweep
 
 SEEDS = [100]
-TARGET = Path(__file__).parent.parent / "src" / "fopng" / "demo.toml"
+TARGET = Path(__file__).parent.parent / "src" / "fopng" / "lab" / "runs" / "demo.toml"
 EPOCHS = {"split-mnist-5k": 4, "rotated-mnist-5k": 1, "permuted-mnist-5k": 1}
 ONE_TASK: dict[str, dict[str, Any]] = {
     "split-mnist-5k": {"tasks": 1},

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-from fopng.benchmarks import PAPER, settable
-from fopng.config import RunConfig
-from fopng.hyperparameters import paper_entry
-from fopng.request import defaults_of, find_method
-from fopng.result import RunResult
+from fopng.lab.benchmarks import PAPER, settable
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.hyperparameters import paper_entry
+from fopng.lab.runs.request import defaults_of, find_method
+from fopng.lab.runs.result import RunResult
 
 
 def paper_run(

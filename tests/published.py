@@ -4,10 +4,10 @@ import re
 from functools import cache
 from pathlib import Path
 
-from fopng.experiments import SELECTED_SETTINGS, sort_out
-from fopng.findings import final_validation_accuracy
-from fopng.scores import Estimate, paired_difference
-from fopng.store import load_results
+from fopng.lab.analysis.experiments import SELECTED_SETTINGS, sort_out
+from fopng.lab.runs.findings import final_validation_accuracy
+from fopng.lab.runs.scores import Estimate, paired_difference
+from fopng.lab.runs.store import load_results
 
 ROOT = Path(__file__).parents[1]
 

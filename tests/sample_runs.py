@@ -4,8 +4,8 @@ import dataclasses
 from random import Random
 from typing import Any
 
-from fopng.config import RunConfig
-from fopng.result import RunResult
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.result import RunResult
 
 
 def config(**changes: Any) -> RunConfig:

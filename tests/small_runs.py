@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from fopng.benchmarks import Scenario, Task, TaskStream
-from fopng.methods.catalog import METHODS
-from fopng.models import MLP, ConvNet
-from fopng.train import Plan, all_at_once, one_by_one
+from fopng.lab.benchmarks import Scenario, Task, TaskStream
+from fopng.lab.benchmarks.models import MLP, ConvNet
+from fopng.lab.engine import Plan, all_at_once, one_by_one
+from fopng.optim.registry import METHODS
 
 CPU = torch.device("cpu")
 

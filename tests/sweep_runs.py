@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from fopng.result import RunResult
+from fopng.lab.runs.result import RunResult
 from sample_runs import result
 
 SETTINGS = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fopng.ablations import ABLATIONS, BENCHMARKS, ablation_requests, find_ablation
-from fopng.request import Request
+from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, ablation_requests, find_ablation
+from fopng.lab.runs.request import Request
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fopng.tex"
 

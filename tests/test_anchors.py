@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from fopng.methods.catalog import METHODS
-from fopng.request import Request, plan_of
-from fopng.scores import final_average_accuracy
-from fopng.train import train
+from fopng.lab.engine import train
+from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.scores import final_average_accuracy
+from fopng.optim.registry import METHODS
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

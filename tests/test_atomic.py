@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import LIMIT_FILE_SIZE, kill_after, rest, start
-from fopng import atomic
+from fopng.lab.storage import atomic
 
 WRITE_FOREVER = """
 import itertools, sys
 from pathlib import Path
-from fopng import atomic
+from fopng.lab.storage import atomic
 print("ready", flush=True)
 for number in itertools.count():
     atomic.write_bytes(Path(sys.argv[1]), bytes([number % 256]) * 50_000)
@@ -51,7 +51,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path):
         + """
 import sys
 from pathlib import Path
-from fopng import atomic
+from fopng.lab.storage import atomic
 limit(1000)
 print("ready", flush=True)
 try:

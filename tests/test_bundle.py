@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from fopng.bundle import bundle_text, read_bundle
-from fopng.export import write_bundles
-from fopng.result import DamagedFileError
-from fopng.store import Store, load_results
+from fopng.lab.runs.bundle import bundle_text, read_bundle
+from fopng.lab.runs.export import write_bundles
+from fopng.lab.runs.result import DamagedFileError
+from fopng.lab.runs.store import Store, load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
 

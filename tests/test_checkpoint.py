@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from faults import LIMIT_FILE_SIZE, cut_short, flipped, kill_after, rest, start
-from fopng.checkpoint import SLOTS, Checkpoint, CheckpointError
+from fopng.lab.storage.checkpoint import SLOTS, Checkpoint, CheckpointError
 
 SAVE_FOREVER = """
 import itertools, sys
 from pathlib import Path
 import torch
-from fopng.checkpoint import Checkpoint
+from fopng.lab.storage.checkpoint import Checkpoint
 torch.set_num_threads(1)
 checkpoint = Checkpoint(Path(sys.argv[1]))
 first = (checkpoint.load().state or {"step": 0})["step"]
@@ -147,8 +147,8 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
 import sys
 from pathlib import Path
 import torch
-from fopng.atomic import WriteError
-from fopng.checkpoint import Checkpoint
+from fopng.lab.storage.atomic import WriteError
+from fopng.lab.storage.checkpoint import Checkpoint
 checkpoint = Checkpoint(Path(sys.argv[1]))
 print("ready", flush=True)
 for size in (100, 400, 1000, 5000):
@@ -166,6 +166,6 @@ for size in (100, 400, 1000, 5000):
 
 
 def test_another_format_is_refused_and_not_taken_for_damage(saved, monkeypatch):
-    monkeypatch.setattr("fopng.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("fopng.lab.storage.checkpoint.FORMAT", 2)
     with pytest.raises(CheckpointError, match=r"Expected a checkpoint of format 2 .* got 1"):
         Checkpoint(saved).load()

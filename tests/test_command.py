@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from fopng.cli import main, work
-from fopng.command import command_of
-from fopng.methods.catalog import METHODS
-from fopng.request import Request
+from fopng.lab.runs.command import command_of
+from fopng.lab.runs.request import Request
+from fopng.optim.registry import METHODS
 from sample_runs import config
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fopng.compression import captured, combine, leading_directions, lost_share
-from fopng.factors import DenseGradients, LinearGradients, SampleGradients
-from fopng.memory import GradientMemory
-from fopng.metric import Diagonal, Identity
-from fopng.parameters import ParamLayout
-from fopng.projection import Projector
+from fopng.core.layout import ParamLayout
+from fopng.curvature.metric import Diagonal, Identity
+from fopng.gradients.layers import DenseGradients, LinearGradients, SampleGradients
+from fopng.memory.compression import captured, combine, leading_directions, lost_share
+from fopng.memory.gradients import GradientMemory
+from fopng.memory.projection import Projector
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 LAYOUT = ParamLayout(
@@ -143,7 +143,7 @@ def test_a_layer_that_is_factored_for_one_task_only_is_combined_exactly():
 def test_many_blocks_are_one(monkeypatch):
     memory, C = memory_of(gradients(6)), random(6, 5)
     whole = combine(memory, C).dense()
-    monkeypatch.setattr("fopng.compression.SLAB_BYTES", 2 * 8 * LAYOUT.size)
+    monkeypatch.setattr("fopng.memory.compression.SLAB_BYTES", 2 * 8 * LAYOUT.size)
     torch.testing.assert_close(combine(memory, C).dense(), whole, **CLOSE)
 
 

@@ -5,7 +5,7 @@ from itertools import chain, combinations
 import pytest
 import torch
 
-from fopng.cone import PART, cone_products, cone_weights
+from fopng.memory.gem_qp import PART, cone_products, cone_weights
 
 
 def nearest_in_cone(g, G):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.config import RunConfig, canonical_json
+from fopng.lab.runs.config import RunConfig, canonical_json
 from sample_runs import config
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fopng.dealing import Deal, owner, picked, places
-from fopng.likelihood import Bernoulli, Categorical, Gaussian
-from fopng.peers import ALONE, Peers
+from fopng.core.likelihood import Bernoulli, Categorical, Gaussian
+from fopng.parallel.collectives import ALONE, Peers
+from fopng.parallel.sharded_sampling import Deal, owner, picked, places
 
 
 class Told(Peers):

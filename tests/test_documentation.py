@@ -14,11 +14,11 @@ import typer
 
 import fopng
 from browser import Browser, find_chromium
-from fopng.benchmarks import find_benchmark, settable
 from fopng.cli import app
 from fopng.cli.errors import exit_code
-from fopng.methods.catalog import METHODS
-from fopng.sweep import read_sweep
+from fopng.lab.benchmarks import find_benchmark, settable
+from fopng.lab.sweep import read_sweep
+from fopng.optim.registry import METHODS
 from test_architecture import public_objects
 
 ROOT = Path(__file__).parents[1]
@@ -248,7 +248,7 @@ def missing_from_reference(site):
 
     listed = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     known = {name for kind, entries in listed.data.items() if kind.startswith("py:") for name in entries}
-    left_out = ("fopng.cli", "fopng.kernels", "fopng.__main__")
+    left_out = ("fopng.cli", "fopng.core.kernels", "fopng.__main__")
     # torch gives a class a step of its own when it is used for the first time
     public = {
         name for name, thing in public_objects() if not name.startswith(left_out) and not hasattr(thing, "hooked")

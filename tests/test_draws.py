@@ -2,7 +2,7 @@
 
 import torch
 
-from fopng.draws import choose_rows, scrambled
+from fopng.core.keyed_random import choose_rows, scrambled
 
 
 def test_scrambling_is_a_bijection():

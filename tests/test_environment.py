@@ -5,8 +5,8 @@ import socket
 
 import torch
 
-from fopng.environment import describe_environment
-from fopng.result import RunResult, result_text
+from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.result import RunResult, result_text
 from sample_runs import config
 
 

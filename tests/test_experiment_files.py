@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fopng.hyperparameters import paper_methods
-from fopng.methods.catalog import METHODS
-from fopng.sweep import read_sweep
+from fopng.lab.runs.hyperparameters import paper_methods
+from fopng.lab.sweep import read_sweep
+from fopng.optim.registry import METHODS
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fopng.tex"

@@ -2,7 +2,7 @@
 
 import random
 
-from fopng.experiments import PAPER_SETTINGS, SELECTED_SETTINGS, sort_out
+from fopng.lab.analysis.experiments import PAPER_SETTINGS, SELECTED_SETTINGS, sort_out
 from sweep_runs import SETTINGS, held_out, on_test
 
 

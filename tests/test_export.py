@@ -3,8 +3,8 @@
 import csv
 import json
 
-from fopng import export
-from fopng.result import RunResult
+from fopng.lab.runs import export
+from fopng.lab.runs.result import RunResult
 from sample_runs import result
 
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.factors import DenseGradients, LinearGradients, layer_gradients
+from fopng.gradients.layers import DenseGradients, LinearGradients, layer_gradients
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import oracle
 import zoo
-from fopng.fisher import chunk_size, diagonal_fisher, draw, full_fisher, held_at_most, stored_gradients
-from fopng.likelihood import Bernoulli, Gaussian
-from fopng.persample import GradientSource
+from fopng.core.likelihood import Bernoulli, Gaussian
+from fopng.curvature.estimate import chunk_size, diagonal_fisher, draw, full_fisher, held_at_most, stored_gradients
+from fopng.gradients.per_sample import GradientSource
 
 EXACT = {"rtol": 1e-10, "atol": 1e-14}
 PAPERS_KINDS = ("mlp", "cnn", "transformer", "recurrent", "multi_head")

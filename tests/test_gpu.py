@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import zoo
-from fopng.basis import ScaledBasis
-from fopng.fisher import diagonal_fisher, stored_gradients
-from fopng.memory import GradientMemory, MemoryFull
-from fopng.metric import Diagonal
-from fopng.persample import GradientSource
-from fopng.projection import Projector, trust_region_step
-from fopng.types import map_tensors
+from fopng.core.batch import map_tensors
+from fopng.curvature.estimate import diagonal_fisher, stored_gradients
+from fopng.curvature.metric import Diagonal
+from fopng.gradients.directions import ScaledBasis
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory, MemoryFull
+from fopng.memory.projection import Projector, trust_region_step
 
 pytestmark = [
     pytest.mark.gpu,

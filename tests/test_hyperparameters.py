@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fopng.hyperparameters import paper_benchmarks, paper_entry, paper_methods
+from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_entry, paper_methods
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fopng.tex"
 

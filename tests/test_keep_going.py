@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-import fopng.runs
-import fopng.together
-from fopng.data.errors import DataError
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train import Interrupted
+import fopng.lab.runs.batched
+import fopng.lab.runs.runner
+from fopng.lab.data.errors import DataError
+from fopng.lab.engine import Interrupted
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -27,7 +27,7 @@ def fails(monkeypatch):
     """Let the run of seed 1 fail, alone and in any company."""
 
     def install(error):
-        train, side_by_side = fopng.runs.train, fopng.together.train_replicas
+        train, side_by_side = fopng.lab.runs.runner.train, fopng.lab.runs.batched.train_replicas
 
         def alone(plan, **more):
             if plan.seed == 1:
@@ -39,8 +39,8 @@ def fails(monkeypatch):
                 raise error
             return side_by_side(plans, **more)
 
-        monkeypatch.setattr(fopng.runs, "train", alone)
-        monkeypatch.setattr(fopng.together, "train_replicas", together)
+        monkeypatch.setattr(fopng.lab.runs.runner, "train", alone)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", together)
 
     return install
 

@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 import oracle
-from fopng.basis import MixedBasis, ScaledBasis
-from fopng.factors import DenseGradients, LinearGradients, SampleGradients
-from fopng.kfac import EigenCorrected, Kronecker, kronecker_times
-from fopng.kronecker import KroneckerFisher, LayerBasis, SquareSums
-from fopng.memory import GradientMemory
-from fopng.methods.fishers import Estimate, KFACKind, pack
-from fopng.moments import layer_moments
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
+from fopng.core.layout import ParamLayout
+from fopng.curvature.kfac import EigenCorrected, Kronecker, kronecker_times
+from fopng.curvature.kinds import Estimate, KFACKind, pack
+from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, SquareSums
+from fopng.curvature.moments import layer_moments
+from fopng.gradients.directions import MixedBasis, ScaledBasis
+from fopng.gradients.layers import DenseGradients, LinearGradients, SampleGradients
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
 
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
 DAMPING = 0.1
@@ -148,7 +148,7 @@ def test_small_pieces_of_a_gram_matrix_add_up(monkeypatch):
     metric, _ = ekfac(model, batch)
     memory, _ = stored(model, batch)
     whole = metric.inverse_gram(memory)
-    monkeypatch.setattr("fopng.kfac.CHUNK", 1)
+    monkeypatch.setattr("fopng.curvature.kfac.CHUNK", 1)
     torch.testing.assert_close(metric.inverse_gram(memory), whole, **EXACT)
 
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import oracle
-from fopng.kronecker import KroneckerFisher, LayerBasis, Shrinkage
-from fopng.moments import LayerMoments
-from fopng.parameters import ParamLayout
+from fopng.core.layout import ParamLayout
+from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, Shrinkage
+from fopng.curvature.moments import LayerMoments
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -86,8 +86,8 @@ def test_large_layers_have_their_leading_eigenvectors(monkeypatch):
     A = (U * 0.7 ** torch.arange(60.0, dtype=torch.float64)) @ U.mT
     moments = LayerMoments(A, moment(3, 2))
     direct = LayerBasis.of(moments, bias=False, rank=6)
-    monkeypatch.setattr("fopng.kronecker.DIRECT", 10)
-    monkeypatch.setattr("fopng.kronecker.OVERSAMPLING", 4)
+    monkeypatch.setattr("fopng.curvature.kronecker.DIRECT", 10)
+    monkeypatch.setattr("fopng.curvature.kronecker.OVERSAMPLING", 4)
     found = LayerBasis.of(moments, bias=False, rank=6)
     torch.testing.assert_close(found.inputs.mT @ found.inputs, torch.eye(6, dtype=A.dtype).expand(2, 6, 6), **EXACT)
     torch.testing.assert_close(found.values, direct.values, rtol=1e-6, atol=0)

@@ -4,7 +4,7 @@ from torch.distributions import Bernoulli as TorchBernoulli
 from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Normal
 
-from fopng.likelihood import Bernoulli, Categorical, Gaussian, signals
+from fopng.core.likelihood import Bernoulli, Categorical, Gaussian, signals
 
 LIKELIHOODS = {
     "categorical": (Categorical(), lambda o: TorchCategorical(logits=o), torch.tensor([0, 2, 1, 2])),

@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from faults import kill_after, rest, start
-from fopng import locks
+from fopng.lab.storage import locks
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fopng import locks
+from fopng.lab.storage import locks
 with getattr(locks, sys.argv[2])(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
@@ -73,7 +73,7 @@ def test_an_error_inside_lets_go(tmp_path, hold):
 CONTEND = """
 import sys, time
 from pathlib import Path
-from fopng import locks
+from fopng.lab.storage import locks
 path = Path(sys.argv[1])
 print("ready", flush=True)
 end = time.monotonic() + 0.5
@@ -97,7 +97,7 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path
     script = """
 import os, sys, time
 from pathlib import Path
-from fopng import locks
+from fopng.lab.storage import locks
 with locks.hold(Path(sys.argv[1])):
     child = os.fork()
     if child == 0:

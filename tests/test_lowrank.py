@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.factors import DenseGradients, SampleGradients
-from fopng.lowrank import LowRankPlusDiagonal, LowRankSums, averaged, leading_rows
-from fopng.memory import GradientMemory, ScaledBasis
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
+from fopng.core.layout import ParamLayout
+from fopng.curvature.low_rank import LowRankPlusDiagonal, LowRankSums, averaged, leading_rows
+from fopng.gradients.directions import ScaledBasis
+from fopng.gradients.layers import DenseGradients, SampleGradients
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 P = 7

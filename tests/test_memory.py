@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import zoo
-from fopng.basis import MixedBasis, ScaledBasis
-from fopng.factors import DenseGradients, LinearGradients, SampleGradients
-from fopng.memory import GradientMemory, MemoryFull
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
+from fopng.core.layout import ParamLayout
+from fopng.gradients.directions import MixedBasis, ScaledBasis
+from fopng.gradients.layers import DenseGradients, LinearGradients, SampleGradients
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory, MemoryFull
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 LAYOUT = ParamLayout(
@@ -128,7 +128,7 @@ def test_what_is_stored_does_not_change_with_the_callers_batch():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(5, 20))
-@pytest.mark.filterwarnings("ignore::fopng.memory.MemoryFull")
+@pytest.mark.filterwarnings("ignore::fopng.memory.gradients.MemoryFull")
 def test_thinning_is_even_and_counted(sizes, capacity):
     memory, rows, dropped = GradientMemory(LAYOUT, capacity=capacity), [], 0
     for size in sizes:
@@ -276,7 +276,7 @@ def test_only_some_layers():
 
 @pytest.mark.parametrize("slab", [8, 200, 2**20])
 def test_gram_does_not_depend_on_the_slab(slab, monkeypatch):
-    monkeypatch.setattr("fopng.memory.SLAB_BYTES", slab)
+    monkeypatch.setattr("fopng.memory.gradients.SLAB_BYTES", slab)
     memory = GradientMemory(LAYOUT)
     memory.append(block(3))
     memory.append(block(2, written_out=True))

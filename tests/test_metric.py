@@ -3,11 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.basis import ScaledBasis
-from fopng.factors import DenseGradients, SampleGradients
-from fopng.memory import GradientMemory
-from fopng.metric import Diagonal, Full, Identity
-from fopng.parameters import ParamLayout
+from fopng.core.layout import ParamLayout
+from fopng.curvature.metric import Diagonal, Full, Identity
+from fopng.gradients.directions import ScaledBasis
+from fopng.gradients.layers import DenseGradients, SampleGradients
+from fopng.memory.gradients import GradientMemory
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 

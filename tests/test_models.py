@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.benchmarks import Scenario, Task, TaskStream
-from fopng.dropout import Dropout
-from fopng.models import MLP, ConvNet, drawn_from, model_for
+from fopng.lab.benchmarks import Scenario, Task, TaskStream
+from fopng.lab.benchmarks.dropout import Dropout
+from fopng.lab.benchmarks.models import MLP, ConvNet, drawn_from, model_for
 
 
 def parameters(model):

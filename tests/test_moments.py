@@ -8,10 +8,10 @@ from torch import nn
 
 import oracle
 import zoo
-from fopng.likelihood import Categorical, signals
-from fopng.moments import InputSums, MomentSums, input_moments, layer_moments
-from fopng.persample import GradientSource
-from fopng.types import NotFinite
+from fopng.core.batch import NotFinite
+from fopng.core.likelihood import Categorical, signals
+from fopng.curvature.moments import InputSums, MomentSums, input_moments, layer_moments
+from fopng.gradients.per_sample import GradientSource
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 

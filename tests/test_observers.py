@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 
 from faults import LIMIT_FILE_SIZE, cut_short, rest, start
-from fopng import observers
-from fopng.observers import (
+from fopng.lab.engine import observers
+from fopng.lab.engine.observers import (
     Audience,
     EpochStarted,
     Evaluated,
@@ -140,8 +140,8 @@ def test_a_log_on_a_full_disk_is_a_clear_error(tmp_path):
         + """
 import sys
 from pathlib import Path
-from fopng.atomic import WriteError
-from fopng.observers import JsonLog, TaskStarted
+from fopng.lab.storage.atomic import WriteError
+from fopng.lab.engine.observers import JsonLog, TaskStarted
 print("ready", flush=True)
 limit(100)
 try:
@@ -244,7 +244,8 @@ def test_a_bar_on_a_terminal_and_lines_elsewhere():
 
 
 def test_what_is_heavy_is_imported_only_when_asked():
-    script = "import json, sys, fopng.observers, fopng.store, fopng.report; print(json.dumps(list(sys.modules)))"
+    imported = "fopng.lab.engine.observers, fopng.lab.runs.store, fopng.lab.report"
+    script = f"import json, sys, {imported}; print(json.dumps(list(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", script], text=True))
     heavy = {"tensorboard", "matplotlib", "jinja2", "torch.utils.tensorboard", "mlflow", "wandb"}
     assert not heavy & set(loaded)

@@ -12,14 +12,14 @@ from torch import nn
 
 import oracle
 import zoo
-from fopng.basis import ScaledBasis
-from fopng.factors import DenseGradients, SampleGradients
-from fopng.fisher import diagonal_fisher, full_fisher, stored_gradients
-from fopng.memory import GradientMemory
-from fopng.metric import Diagonal, Full, Identity
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
-from fopng.projection import Projector, trust_region_step
+from fopng.core.layout import ParamLayout
+from fopng.curvature.estimate import diagonal_fisher, full_fisher, stored_gradients
+from fopng.curvature.metric import Diagonal, Full, Identity
+from fopng.gradients.directions import ScaledBasis
+from fopng.gradients.layers import DenseGradients, SampleGradients
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
+from fopng.memory.projection import Projector, trust_region_step
 from test_metric import memory
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fopng.parameters import ParamLayout
+from fopng.core.layout import ParamLayout
 
 shapes = st.lists(st.lists(st.integers(1, 3), max_size=3).map(torch.Size), min_size=1, max_size=5)
 

@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 import oracle
 import zoo
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
+from fopng.core.layout import ParamLayout
+from fopng.gradients.per_sample import GradientSource
 
 SCORES = {
     "ground-truth": oracle.ground_truth_logit,

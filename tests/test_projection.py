@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
-from fopng.basis import ScaledBasis
-from fopng.metric import Diagonal, Full, Identity
-from fopng.projection import IllConditioned, Projector, invert, trust_region_step
+from fopng.curvature.metric import Diagonal, Full, Identity
+from fopng.gradients.directions import ScaledBasis
+from fopng.memory.projection import IllConditioned, Projector, invert, trust_region_step
 from test_metric import memory
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from fopng.config import canonical_json
-from fopng.hyperparameters import paper_methods
-from fopng.methods.catalog import METHODS
-from fopng.request import defaults_of
-from fopng.scores import Estimate, paired_difference
+from fopng.lab.runs.config import canonical_json
+from fopng.lab.runs.hyperparameters import paper_methods
+from fopng.lab.runs.request import defaults_of
+from fopng.lab.runs.scores import Estimate, paired_difference
+from fopng.optim.registry import METHODS
 from published import (
     NAMED,
     accuracy,

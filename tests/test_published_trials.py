@@ -2,10 +2,10 @@
 
 from math import isnan
 
-from fopng.findings import final_validation_accuracy
-from fopng.methods.catalog import METHODS
-from fopng.request import defaults_of
-from fopng.store import load_results
+from fopng.lab.runs.findings import final_validation_accuracy
+from fopng.lab.runs.request import defaults_of
+from fopng.lab.runs.store import load_results
+from fopng.optim.registry import METHODS
 from published import (
     NAMED,
     ROOT,

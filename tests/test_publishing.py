@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fopng.ablations import ABLATIONS
-from fopng.publishing import digest, method_results, pages
-from fopng.store import load_results
+from fopng.lab.report.publishing import digest, method_results, pages
+from fopng.lab.runs.ablations import ABLATIONS
+from fopng.lab.runs.store import load_results
 from paper_runs import paper_run
 from sweep_runs import held_out, on_test
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import cut_short, flipped
-from fopng.result import DamagedFileError, RunResult, read_result, result_text
+from fopng.lab.runs.result import DamagedFileError, RunResult, read_result, result_text
 from sample_runs import config, result
 
 rows = st.lists(st.none() | st.floats(0, 1), max_size=4)

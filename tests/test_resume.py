@@ -13,13 +13,13 @@ import time
 import pytest
 import torch
 
-from fopng.atomic import WriteError
-from fopng.checkpoint import SLOTS, Checkpoint
-from fopng.locks import HeldError
-from fopng.request import Request, plan_of
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train import train
+from fopng.lab.engine import train
+from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
+from fopng.lab.storage.atomic import WriteError
+from fopng.lab.storage.checkpoint import SLOTS, Checkpoint
+from fopng.lab.storage.locks import HeldError
 from small_runs import CPU, final_state, same
 
 KILLS = 20
@@ -33,7 +33,7 @@ REQUEST = Request(benchmark="split-digits", methods=["fopng"], seeds=[0], epochs
 def processes():
     """Processes that begin in no time: each is forked from a server that has torch loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fopng.runs"])
+    context.set_forkserver_preload(["fopng.lab.runs.runner"])
     return context
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import oracle
-from fopng.factors import DenseGradients, LinearGradients
-from fopng.persample import GradientSource
-from fopng.rules import rule_for
+from fopng.gradients.layers import DenseGradients, LinearGradients
+from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.rules import rule_for
 
 N = 4
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import fopng
-from fopng.likelihood import Bernoulli, Categorical, Gaussian
-from fopng.persample import GradientSource
-from fopng.samples import Block, Drawn, SampleMemory
-from fopng.sampling import BatchSamples, Learnt, Sampled, draw_samples, take_rows
+from fopng.core.likelihood import Bernoulli, Categorical, Gaussian
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.replay_draws import BatchSamples, Learnt, Sampled, draw_samples, take_rows
+from fopng.memory.replay_samples import Block, Drawn, SampleMemory
 
 
 def seeded(seed):

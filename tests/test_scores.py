@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fopng import scores
-from fopng.scores import Estimate
+from fopng.lab.runs import scores
+from fopng.lab.runs.scores import Estimate
 
 MATRIX = [[0.9, 0.5, 0.4], [0.8, 0.95, 0.6], [0.85, 0.7, 1.0]]
 TRIANGLE = [[0.9], [0.8, 0.95], [0.85, 0.7, 1.0]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.settings import check_settings, parse_assignments, read_settings_file, settings_of, unknown
+from fopng.lab.runs.settings import check_settings, parse_assignments, read_settings_file, settings_of, unknown
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.state import decode, encode
+from fopng.lab.storage.state import decode, encode
 
 
 def round_trip(state):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import LIMIT_FILE_SIZE, rest, start
-from fopng.config import RunConfig
-from fopng.locks import HeldError
-from fopng.result import DamagedFileError
-from fopng.store import Store, folder_name, selection
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.result import DamagedFileError
+from fopng.lab.runs.store import Store, folder_name, selection
+from fopng.lab.storage.locks import HeldError
 from sample_runs import config, result
 
 
@@ -80,8 +80,8 @@ def test_two_processes_do_a_run_once_between_them(store):
     script = """
 import sys, time
 from pathlib import Path
-from fopng.locks import HeldError
-from fopng.store import Store
+from fopng.lab.storage.locks import HeldError
+from fopng.lab.runs.store import Store
 from sample_runs import config, result
 print("ready", flush=True)
 folder = Store(Path(sys.argv[1])).folder(config())
@@ -145,8 +145,8 @@ def test_a_full_disk_keeps_the_run_unfinished_and_its_checkpoint_whole(store):
         + """
 import sys
 from pathlib import Path
-from fopng.atomic import WriteError
-from fopng.store import Store
+from fopng.lab.storage.atomic import WriteError
+from fopng.lab.runs.store import Store
 from sample_runs import config, result
 print("ready", flush=True)
 folder = Store(Path(sys.argv[1])).folder(config())

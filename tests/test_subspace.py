@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import oracle
-from fopng.parameters import ParamLayout
-from fopng.subspace import LayerwiseProjector, Subspace
+from fopng.core.layout import ParamLayout
+from fopng.memory.input_subspace import LayerwiseProjector, Subspace
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 

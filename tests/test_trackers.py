@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fopng.observers import (
+from fopng.lab.engine.observers import (
     TRACKERS,
     Evaluated,
     RunEnded,

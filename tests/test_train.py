@@ -9,12 +9,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import fopng
-from fopng.benchmarks import Scenario, Task, TaskStream
-from fopng.checkpoint import Checkpoint, CheckpointError
-from fopng.methods.catalog import METHODS
-from fopng.models import MLP
-from fopng.observers import EpochStarted, Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
-from fopng.train import Interrupted, Seeds, one_by_one, train
+from fopng.lab.benchmarks import Scenario, Task, TaskStream
+from fopng.lab.benchmarks.models import MLP
+from fopng.lab.engine import Interrupted, Seeds, one_by_one, train
+from fopng.lab.engine.observers import EpochStarted, Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
+from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
+from fopng.optim.registry import METHODS
 from small_runs import CPU, final_state, numbers, plan, same, stream
 
 
@@ -274,7 +274,7 @@ class TestResume:
 
 
 def test_joint_training_sees_every_sample_once_an_epoch():
-    from fopng.train.stages import Stage
+    from fopng.lab.engine.stages import Stage
 
     tasks = stream()
     stage = Stage(0, (0, 1, 2), tasks, 5, Seeds(0), CPU)

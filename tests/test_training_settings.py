@@ -2,7 +2,7 @@
 
 import pytest
 
-from fopng.request import Request
+from fopng.lab.runs.request import Request
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-import fopng.together
-import fopng.turns
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train import Interrupted
-from fopng.turns import Turns, in_turns
+import fopng.lab.engine.streams
+import fopng.lab.runs.batched
+from fopng.lab.engine import Interrupted
+from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -48,7 +48,7 @@ def test_the_same_numbers_as_one_after_another(wanted, tmp_path):
 def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
     """The steps of several are interleaved, and never two at once."""
     log, inside = [], threading.Lock()
-    take = fopng.replicas.steps.Stepper.take
+    take = fopng.lab.engine.batched.steps.Stepper.take
 
     def noted(self, x, y, task):
         assert inside.acquire(blocking=False)
@@ -56,7 +56,7 @@ def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
         take(self, x, y, task)
         inside.release()
 
-    monkeypatch.setattr(fopng.replicas.steps.Stepper, "take", noted)
+    monkeypatch.setattr(fopng.lab.engine.batched.steps.Stepper, "take", noted)
     shop(tmp_path, lanes=3).do(wanted)
     changes = sum(one != other for one, other in itertools.pairwise(log))
     assert len(set(log)) == 3
@@ -65,19 +65,19 @@ def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
 
 def test_an_error_ends_all_and_loses_nothing(wanted, tmp_path, monkeypatch):
     expected = accuracies(shop(tmp_path / "one").do(wanted))
-    train = fopng.together.train_replicas
+    train = fopng.lab.runs.batched.train_replicas
 
     def fails(plans, **more):
         if "fopng" in plans[0].label:
             raise RuntimeError("no such luck")
         return train(plans, **more)
 
-    monkeypatch.setattr(fopng.together, "train_replicas", fails)
+    monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", fails)
     with pytest.raises(RuntimeError, match="no such luck"):
         shop(tmp_path / "many", lanes=3).do(wanted)
     told = []
     going = shop(tmp_path / "many", lanes=3, keep_going=True, notice=told.append)
-    monkeypatch.setattr("fopng.runs.train", lambda plan, **more: fails([plan], **more))
+    monkeypatch.setattr("fopng.lab.runs.runner.train", lambda plan, **more: fails([plan], **more))
     assert accuracies(going.do(wanted)) == [each for each in expected if each[0] not in _keys(wanted, "fopng")]
     monkeypatch.undo()
     assert accuracies(shop(tmp_path / "many", lanes=3).do(wanted)) == expected
@@ -147,8 +147,8 @@ class Slow:
 def test_nobody_runs_far_ahead_of_the_device(monkeypatch):
     """A thread whose work is slow lets the others take more turns than it has, and ends like them."""
     begun, waited, order, given = [], [], [], {"slow": 0, "fast": 0}
-    monkeypatch.setattr(fopng.turns, "_mark", lambda: mark())
-    monkeypatch.setattr(fopng.turns, "AHEAD", 2)
+    monkeypatch.setattr(fopng.lab.engine.streams, "_mark", lambda: mark())
+    monkeypatch.setattr(fopng.lab.engine.streams, "AHEAD", 2)
     name = threading.local()
 
     def mark():

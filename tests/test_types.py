@@ -3,7 +3,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from fopng.types import map_tensors, predict_pairs, regroup, regroup_exactly, sample_count, take, tensors_of
+from fopng.core.batch import map_tensors, predict_pairs, regroup, regroup_exactly, sample_count, take, tensors_of
 
 Pair = namedtuple("Pair", ["x", "y"])
 

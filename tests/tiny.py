@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
 
-from fopng.data.catalog import Dataset
-from fopng.data.cifar import CifarBinary, CifarPickle, CifarSprites
-from fopng.data.contents import PARTS, Contents, digest
-from fopng.data.errors import BadFileError
-from fopng.data.idx import Idx
-from fopng.data.layouts import FolderLayout
+from fopng.lab.data.catalog import Dataset
+from fopng.lab.data.cifar import CifarBinary, CifarPickle, CifarSprites
+from fopng.lab.data.contents import PARTS, Contents, digest
+from fopng.lab.data.errors import BadFileError
+from fopng.lab.data.idx import Idx
+from fopng.lab.data.layouts import FolderLayout
 
 GREY = (1, 6, 5)
 COLOURED = (3, 4, 4)

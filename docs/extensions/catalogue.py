@@ -7,12 +7,12 @@ from pathlib import Path
 from reference import write
 from sphinx.application import Sphinx
 
-from fopng.methods.catalog import METHODS, MethodEntry
-from fopng.publishing import method_results
-from fopng.request import defaults_of
-from fopng.result import RunResult
-from fopng.settings import explanations_of, settings_of
-from fopng.store import load_results
+from fopng.lab.report.publishing import method_results
+from fopng.lab.runs.request import defaults_of
+from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.settings import explanations_of, settings_of
+from fopng.lab.runs.store import load_results
+from fopng.optim.registry import METHODS, MethodEntry
 
 RESULTS = "results"
 """The folder of committed results, beside that of the documentation."""

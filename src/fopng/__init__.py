@@ -4,9 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fopng.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
-    from fopng.memory import MemoryFull
-    from fopng.methods import (
+    from fopng.core.batch import PredictTask
+    from fopng.core.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
+    from fopng.memory.gradients import MemoryFull
+    from fopng.memory.projection import IllConditioned
+    from fopng.optim import (
         AGEM,
         ER,
         EWC,
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
         NaturalOGD,
         OnlineEWC,
     )
-    from fopng.peers import NotShared
-    from fopng.projection import IllConditioned
-    from fopng.types import PredictTask
+    from fopng.parallel.collectives import NotShared
 
 __version__ = "0.1.0"
 
@@ -72,11 +72,11 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.likelihood"),
-    "IllConditioned": "fopng.projection",
-    "MemoryFull": "fopng.memory",
-    "NotShared": "fopng.peers",
-    "PredictTask": "fopng.types",
+    **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.core.likelihood"),
+    "IllConditioned": "fopng.memory.projection",
+    "MemoryFull": "fopng.memory.gradients",
+    "NotShared": "fopng.parallel.collectives",
+    "PredictTask": "fopng.core.batch",
 }
 
 
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
     """Import what is asked for when it is asked for: torch takes a second, and `fopng --help` needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module 'fopng' has no attribute {name!r}")
-    found: object = getattr(import_module(_ELSEWHERE.get(name, "fopng.methods")), name)
+    found: object = getattr(import_module(_ELSEWHERE.get(name, "fopng.optim")), name)
     globals()[name] = found
     return found
 

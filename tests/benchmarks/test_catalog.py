@@ -3,7 +3,7 @@ import sys
 import pytest
 from PIL import Image
 
-from fopng.benchmarks import (
+from fopng.lab.benchmarks import (
     BENCHMARKS,
     PAPER,
     OwnStream,
@@ -15,7 +15,7 @@ from fopng.benchmarks import (
     find_benchmark,
     named_function,
 )
-from fopng.data import DATASETS
+from fopng.lab.data import DATASETS
 
 
 def test_the_papers_five():
@@ -91,7 +91,7 @@ class TestOwnStreams:
         monkeypatch.delitem(sys.modules, "mine", raising=False)
         (tmp_path / "mine.py").write_text(
             "import torch\n"
-            "from fopng.benchmarks import Scenario, Task, TaskStream\n"
+            "from fopng.lab.benchmarks import Scenario, Task, TaskStream\n"
             "def stream(*, seed, validation):\n"
             "    data = torch.full((4, 2), float(seed)), torch.tensor([0, 1, 0, 1])\n"
             "    task = Task.of('only', train=data, test=data, validation=data if validation else None)\n"

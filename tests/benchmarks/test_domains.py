@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import ndimage
 
-from fopng.benchmarks import Permuted, Rotated, Scenario
-from fopng.benchmarks.base import random_order
-from fopng.benchmarks.domains import rotation
-from fopng.data import ImageSet
+from fopng.lab.benchmarks import Permuted, Rotated, Scenario
+from fopng.lab.benchmarks.base import random_order
+from fopng.lab.benchmarks.domains import rotation
+from fopng.lab.data import ImageSet
 
 
 def small(classes=3, samples=60, shape=(1, 6, 6)):
@@ -85,7 +85,7 @@ class TestPermutations:
         assert sorted(random_order(784, 12, 3)) == list(range(784))
 
     def test_the_same_in_every_process_and_for_ever(self):
-        code = "from fopng.benchmarks.base import random_order; print(random_order(784, 5, 2).tolist())"
+        code = "from fopng.lab.benchmarks.base import random_order; print(random_order(784, 5, 2).tolist())"
         printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         mine = str(random_order(784, 5, 2).tolist())
         assert printed.strip() == mine

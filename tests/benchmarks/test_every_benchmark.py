@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fopng.benchmarks import BENCHMARKS, Permuted, Scenario, SplitByClass
-from fopng.data import DATASETS, DatasetMissingError, load
+from fopng.lab.benchmarks import BENCHMARKS, Permuted, Scenario, SplitByClass
+from fopng.lab.data import DATASETS, DatasetMissingError, load
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 

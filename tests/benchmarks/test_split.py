@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fopng.benchmarks import Scenario, SplitByClass
-from fopng.data import ImageSet
+from fopng.lab.benchmarks import Scenario, SplitByClass
+from fopng.lab.data import ImageSet
 
 
 def images(classes=6):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from fopng.benchmarks import Scenario, Task, TaskStream
+from fopng.lab.benchmarks import Scenario, Task, TaskStream
 
 
 def pair(samples=10, classes=3, shape=(4,)):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fopng.claims.check import POSITIVE, Check, Region, all_of, compare, most_of, within
-from fopng.findings import Verdict
-from fopng.scores import Estimate
+from fopng.lab.claims.check import POSITIVE, Check, Region, all_of, compare, most_of, within
+from fopng.lab.runs.findings import Verdict
+from fopng.lab.runs.scores import Estimate
 from sweep_runs import on_test
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN

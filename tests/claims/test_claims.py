@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fopng.ablations import ABLATIONS, BENCHMARKS
-from fopng.claims import CLAIMS, NO_RUNS, judge
-from fopng.findings import Verdict
-from fopng.hyperparameters import paper_benchmarks, paper_entry
-from fopng.request import defaults_of, find_method
+from fopng.lab.claims import CLAIMS, NO_RUNS, judge
+from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS
+from fopng.lab.runs.findings import Verdict
+from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_entry
+from fopng.lab.runs.request import defaults_of, find_method
 from paper_runs import paper_run
 from sweep_runs import held_out
 

@@ -9,10 +9,10 @@ import web
 from fopng import __version__
 from fopng.cli import main
 from fopng.cli.machine import cores, threads_for
-from fopng.data.catalog import DATASETS
-from fopng.data.idx import Idx
-from fopng.data.layouts import FolderLayout
-from fopng.data.sources import Mirror
+from fopng.lab.data.catalog import DATASETS
+from fopng.lab.data.idx import Idx
+from fopng.lab.data.layouts import FolderLayout
+from fopng.lab.data.sources import Mirror
 
 MADE = tiny.arrays()
 FILES = tiny.zipped(tiny.idx_files(MADE))
@@ -160,7 +160,7 @@ class TestErrors:
         def broken(*_):
             raise ZeroDivisionError("by zero")
 
-        monkeypatch.setattr("fopng.data.status.status", broken)
+        monkeypatch.setattr("fopng.lab.data.status.status", broken)
         code, _, err = fopng("data", "list")
         assert code == 1
         assert err.splitlines() == ["fopng: ZeroDivisionError: by zero", "Set FOPNG_DEBUG=1 to see where it happened."]
@@ -175,7 +175,7 @@ class TestErrors:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("fopng.data.status.status", interrupt)
+        monkeypatch.setattr("fopng.lab.data.status.status", interrupt)
         assert fopng("data", "list")[0] == 130
 
 
@@ -189,7 +189,9 @@ def test_as_a_module_and_without_torch_for_help():
     assert "fetch" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["fopng", "fopng.data", "fopng.benchmarks", "fopng.models", "fopng.cli"])
+@pytest.mark.parametrize(
+    "module", ["fopng", "fopng.lab.data", "fopng.lab.benchmarks", "fopng.lab.benchmarks.models", "fopng.cli"]
+)
 def test_imports_are_cheap(module):
     code = f"import sys, {module}; print([m for m in ('mlxtend', 'sklearn', 'PIL', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

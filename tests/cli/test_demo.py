@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from fopng import demo
-from fopng.hyperparameters import paper_methods
+from fopng.lab.runs import demo
+from fopng.lab.runs.hyperparameters import paper_methods
 
 METHODS = [*paper_methods(), "fopng-k"]
 

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-import fopng.paper.plan
-import fopng.runs
-import fopng.together
-from fopng.store import Store
+import fopng.lab.paper.plan
+import fopng.lab.runs.batched
+import fopng.lab.runs.runner
+from fopng.lab.runs.store import Store
 
 SWEEP = """
 benchmarks = ["split-digits"]
@@ -95,7 +95,7 @@ class TestSweep:
         assert out.splitlines()[1].split() == ["split-digits", "sgd", "validation", "6", "0"]
 
     def test_interrupted_it_goes_on(self, run, tmp_path, monkeypatch):
-        real = fopng.together.train_replicas
+        real = fopng.lab.runs.batched.train_replicas
         calls = []
 
         def stops(plans, **more):
@@ -104,24 +104,24 @@ class TestSweep:
                 raise KeyboardInterrupt
             return real(plans, **more)
 
-        monkeypatch.setattr(fopng.together, "train_replicas", stops)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", stops)
         code, _, _ = run("sweep", "mine.toml", "--engine", "replicas")
         assert code == 130
         there = results_there(tmp_path)
         assert len(there) == 6
-        monkeypatch.setattr(fopng.together, "train_replicas", real)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", real)
         assert run("sweep", "mine.toml", "--engine", "replicas")[0] == 0
         assert there.items() <= results_there(tmp_path).items()
 
     def test_a_failed_run_does_not_stop_the_rest(self, run, monkeypatch):
-        real = fopng.runs.train
+        real = fopng.lab.runs.runner.train
 
         def fails(plan, **more):
             if "fopng" in plan.label and plan.seed == 101:
                 raise RuntimeError("no such luck")
             return real(plan, **more)
 
-        monkeypatch.setattr(fopng.runs, "train", fails)
+        monkeypatch.setattr(fopng.lab.runs.runner, "train", fails)
         code, _, err = run("sweep", "mine.toml", "--engine", "single")
         assert code == 1
         assert "split-digits fopng seed 101 failed and is left out: RuntimeError: no such luck" in err
@@ -225,13 +225,13 @@ class TestAblate:
 @pytest.fixture
 def small_paper(monkeypatch):
     """The paper on small digits."""
-    real = fopng.paper.plan._base
+    real = fopng.lab.paper.plan._base
 
     def base(benchmark, *more):
         few = {"split-mnist": "tasks=2", "rotated-mnist": "angles=0,10"}[benchmark]
         return dataclasses.replace(real(benchmark, *more), dataset="digits", batch_size=50, assignments=[few])
 
-    monkeypatch.setattr(fopng.paper.plan, "_base", base)
+    monkeypatch.setattr(fopng.lab.paper.plan, "_base", base)
 
 
 @pytest.mark.usefixtures("small_paper")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fopng.methods.catalog import METHODS
+from fopng.optim.registry import METHODS
 
 QUICK = ("--epochs", "1", "--batch-size", "64", "--set", "tasks=2")
 
@@ -137,7 +137,7 @@ class TestRun:
     def test_ones_own_stream_and_model(self, fopng, tmp_path):
         (tmp_path / "tasks_of_mine.py").write_text(
             "import torch\n"
-            "from fopng.benchmarks import Scenario, Task, TaskStream\n"
+            "from fopng.lab.benchmarks import Scenario, Task, TaskStream\n"
             "def stream(seed, validation):\n"
             "    data = (torch.randn(20, 3), torch.arange(20) % 2)\n"
             "    tasks = [Task.of(str(n), train=data, test=data) for n in range(2)]\n"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tiny
-from fopng.data.cache import arrays_folder, cache_folder, locked, open_arrays, save_arrays
-from fopng.data.contents import PARTS
+from fopng.lab.data.cache import arrays_folder, cache_folder, locked, open_arrays, save_arrays
+from fopng.lab.data.contents import PARTS
 
 MADE = tiny.arrays()
 KNOWN = tiny.contents(MADE)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from fopng.data.cifar import CifarPickle
-from fopng.data.contents import PARTS
-from fopng.data.errors import BadFileError, DataError
+from fopng.lab.data.cifar import CifarPickle
+from fopng.lab.data.contents import PARTS
+from fopng.lab.data.errors import BadFileError, DataError
 
 MADE = tiny.arrays(tiny.COLOURED)
 KNOWN = tiny.contents(MADE)

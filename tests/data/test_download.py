@@ -1,9 +1,9 @@
 import pytest
 
-import fopng.data.download
+import fopng.lab.data.download
 import web
-from fopng.data.download import download
-from fopng.data.errors import DataError
+from fopng.lab.data.download import download
+from fopng.lab.data.errors import DataError
 
 DATA = bytes(range(256)) * 2000
 
@@ -82,7 +82,7 @@ def test_the_wrong_part_is_refused(site, tmp_path):
 
 
 def test_a_file_without_end(site, tmp_path, monkeypatch):
-    monkeypatch.setattr(fopng.data.download, "LARGEST", 3_000_000)
+    monkeypatch.setattr(fopng.lab.data.download, "LARGEST", 3_000_000)
     site.endless = True
     with pytest.raises(DataError, match="at most 3,000,000 bytes, got more"):
         download(site.url, tmp_path / "file")

@@ -6,13 +6,13 @@ import pytest
 
 import tiny
 import web
-from fopng.data.cache import arrays_folder, downloads_folder, locked, open_arrays
-from fopng.data.contents import PARTS
-from fopng.data.errors import FetchError
-from fopng.data.fetching import fetch
-from fopng.data.idx import Idx
-from fopng.data.layouts import ArchiveLayout, FolderLayout
-from fopng.data.sources import Mirror
+from fopng.lab.data.cache import arrays_folder, downloads_folder, locked, open_arrays
+from fopng.lab.data.contents import PARTS
+from fopng.lab.data.errors import FetchError
+from fopng.lab.data.fetching import fetch
+from fopng.lab.data.idx import Idx
+from fopng.lab.data.layouts import ArchiveLayout, FolderLayout
+from fopng.lab.data.sources import Mirror
 
 pytestmark = pytest.mark.usefixtures("empty_machine")
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from fopng.data.errors import BadFileError
-from fopng.data.files import Archive, Folder
+from fopng.lab.data.errors import BadFileError
+from fopng.lab.data.files import Archive, Folder
 
 FILES = {"a": b"first", "b": b"second"}
 LIMITS = {"a": 5, "b": 6}

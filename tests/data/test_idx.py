@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from fopng.data.errors import BadFileError
-from fopng.data.idx import Idx, parse_idx
+from fopng.lab.data.errors import BadFileError
+from fopng.lab.data.idx import Idx, parse_idx
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4)])

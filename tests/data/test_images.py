@@ -5,11 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
-from fopng.data import load
-from fopng.data.embedded import digits, mnist_5k
-from fopng.data.errors import BadFileError, DataError
-from fopng.data.holdout import last_of_each_class
-from fopng.data.images import ImageSet, Samples
+from fopng.lab.data import load
+from fopng.lab.data.embedded import digits, mnist_5k
+from fopng.lab.data.errors import BadFileError, DataError
+from fopng.lab.data.holdout import last_of_each_class
+from fopng.lab.data.images import ImageSet, Samples
 
 
 @pytest.mark.parametrize(("name", "train", "test", "shape"), [("mnist-5k", 4000, 1000, 28), ("digits", 1442, 355, 8)])

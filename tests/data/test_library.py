@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-import fopng.data.layouts
+import fopng.lab.data.layouts
 import tiny
-from fopng.data.cache import arrays_folder
-from fopng.data.catalog import DATASETS, find_dataset
-from fopng.data.contents import PARTS
-from fopng.data.errors import DatasetMissingError
-from fopng.data.idx import Idx
-from fopng.data.layouts import ArchiveLayout, FolderLayout, roots
-from fopng.data.library import by_hand, load_arrays, locate
+from fopng.lab.data.cache import arrays_folder
+from fopng.lab.data.catalog import DATASETS, find_dataset
+from fopng.lab.data.contents import PARTS
+from fopng.lab.data.errors import DatasetMissingError
+from fopng.lab.data.idx import Idx
+from fopng.lab.data.layouts import ArchiveLayout, FolderLayout, roots
+from fopng.lab.data.library import by_hand, load_arrays, locate
 
 pytestmark = pytest.mark.usefixtures("empty_machine")
 
@@ -55,7 +55,7 @@ def test_the_order_of_the_places(tmp_path, monkeypatch):
         tmp_path / "cache" / "tiny",
         tmp_path / "cache",
     ]
-    assert places[-1] == fopng.data.layouts.SYSTEM_FOLDER
+    assert places[-1] == fopng.lab.data.layouts.SYSTEM_FOLDER
     assert roots("tiny", tmp_path / "option")[0] == tmp_path / "option" / "tiny"
 
 

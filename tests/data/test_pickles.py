@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from fopng.data.errors import BadFileError
-from fopng.data.pickles import read_pickle
+from fopng.lab.data.errors import BadFileError
+from fopng.lab.data.pickles import read_pickle
 
 # A batch as Python 2 wrote it: protocol 2, text as byte strings, the array's bytes in the state of its object.
 PYTHON_2 = (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fopng.data.pixels import PixelMap, Scaling
+from fopng.lab.data.pixels import PixelMap, Scaling
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(1, 2, 3, 4) + 1
 

@@ -3,15 +3,15 @@ import shutil
 import numpy as np
 import pytest
 
-import fopng.data.sources
+import fopng.lab.data.sources
 import tiny
-from fopng.data.catalog import DATASETS
-from fopng.data.contents import PARTS
-from fopng.data.download import silent
-from fopng.data.errors import DataError
-from fopng.data.idx import Idx
-from fopng.data.layouts import ArchiveLayout
-from fopng.data.sources import NpmPackage
+from fopng.lab.data.catalog import DATASETS
+from fopng.lab.data.contents import PARTS
+from fopng.lab.data.download import silent
+from fopng.lab.data.errors import DataError
+from fopng.lab.data.idx import Idx
+from fopng.lab.data.layouts import ArchiveLayout
+from fopng.lab.data.sources import NpmPackage
 
 MADE = tiny.arrays()
 SOURCE = NpmPackage("tiny", "1.0.0", ArchiveLayout(Idx(), "tiny-1.0.0.tgz", "package/"))
@@ -50,7 +50,7 @@ def test_an_npm_that_fails(tmp_path, monkeypatch, script, message):
 
 
 def test_an_npm_that_does_not_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(fopng.data.sources, "NPM_SECONDS", 0.2)
+    monkeypatch.setattr(fopng.lab.data.sources, "NPM_SECONDS", 0.2)
     stand_in_npm(tmp_path, monkeypatch, "exec sleep 20")
     with pytest.raises(DataError, match=r"npm did not end within 0\.2 seconds"):
         SOURCE.obtain(tmp_path / "downloads" / "x", tiny.contents(MADE), silent)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-import fopng.data.splits
-from fopng.data.pixels import PixelMap, Scaling
-from fopng.data.splits import _KEPT, ArraySplit, DatasetSplit
+import fopng.lab.data.splits
+from fopng.lab.data.pixels import PixelMap, Scaling
+from fopng.lab.data.splits import _KEPT, ArraySplit, DatasetSplit
 
 IMAGES = np.arange(50 * 2 * 3 * 3, dtype=np.uint32).astype(np.uint8).reshape(50, 2, 3, 3)
 LABELS = np.arange(50) % 7
@@ -80,7 +80,7 @@ def test_walking_leaves_the_global_random_state_alone():
 
 def test_the_order_does_not_depend_on_the_size_of_chunks(monkeypatch):
     large = walk(whole().batches(4, generator=generator()))
-    monkeypatch.setattr(fopng.data.splits, "CHUNK_NUMBERS", 100)
+    monkeypatch.setattr(fopng.lab.data.splits, "CHUNK_NUMBERS", 100)
     small = walk(whole().batches(4, generator=generator()))
     assert all(torch.equal(a, b) for a, b in zip(large, small, strict=True))
 

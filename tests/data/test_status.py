@@ -1,9 +1,9 @@
 import pytest
 
 import tiny
-from fopng.data.cache import arrays_folder, save_arrays
-from fopng.data.catalog import DATASETS
-from fopng.data.status import status, verify
+from fopng.lab.data.cache import arrays_folder, save_arrays
+from fopng.lab.data.catalog import DATASETS
+from fopng.lab.data.status import status, verify
 
 pytestmark = pytest.mark.usefixtures("empty_machine")
 

@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from fopng.distributed.cluster.errands import Letter, Lost, Needs
-from fopng.distributed.cluster.mailbox import Mailbox
-from fopng.distributed.cluster.worker import do_errand
+from fopng.lab.cluster.errands import Letter, Lost, Needs
+from fopng.lab.cluster.mailbox import Mailbox
+from fopng.lab.cluster.worker import do_errand
 
 GIGABYTE = 2**30
 

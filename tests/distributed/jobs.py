@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fopng
-from fopng.fisher import diagonal_fisher, stored_gradients
-from fopng.memory import GradientMemory
-from fopng.methods.catalog import METHODS
-from fopng.moments import layer_moments
-from fopng.peers import Peers, Together
-from fopng.persample import GradientSource
-from fopng.spread_memory import new_memory
-from fopng.types import map_tensors, sample_count
+from fopng.core.batch import map_tensors, sample_count
+from fopng.curvature.estimate import diagonal_fisher, stored_gradients
+from fopng.curvature.moments import layer_moments
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
+from fopng.memory.sharded import new_memory
+from fopng.optim.registry import METHODS
+from fopng.parallel.collectives import Peers, Together
 
 TASKS = 3
 DEVICE = torch.device(os.environ.get("FOPNG_FLEET_DEVICE", "cpu"))

@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-import fopng.distributed.cluster.worker as worker
-import fopng.runs
-import fopng.together
+import fopng.lab.cluster.worker as worker
+import fopng.lab.runs.batched
+import fopng.lab.runs.runner
 from distributed.fake_cluster import FakeCluster, is_lost, is_lost_on_the_way, lies
-from fopng.data.errors import DataError
-from fopng.distributed.cluster import ClusterError, Dispatcher
-from fopng.distributed.cluster.needs import PROCESS_BYTES, Estimator
-from fopng.observers import read_log
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train import Interrupted
-from fopng.waves import WaveFolder
+from fopng.lab.cluster import ClusterError, Dispatcher
+from fopng.lab.cluster.needs import PROCESS_BYTES, Estimator
+from fopng.lab.data.errors import DataError
+from fopng.lab.engine import Interrupted
+from fopng.lab.engine.observers import read_log
+from fopng.lab.runs.groups import WaveFolder
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -66,7 +66,7 @@ def dispatch(tmp_path, told):
 
 def poisoned(monkeypatch, error, seed=1):
     """Let the runs of a seed raise, alone and in any company."""
-    train, side_by_side = fopng.runs.train, fopng.together.train_replicas
+    train, side_by_side = fopng.lab.runs.runner.train, fopng.lab.runs.batched.train_replicas
 
     def alone(plan, **more):
         if plan.seed == seed:
@@ -78,8 +78,8 @@ def poisoned(monkeypatch, error, seed=1):
             raise error
         return side_by_side(plans, **more)
 
-    monkeypatch.setattr(fopng.runs, "train", alone)
-    monkeypatch.setattr(fopng.together, "train_replicas", together)
+    monkeypatch.setattr(fopng.lab.runs.runner, "train", alone)
+    monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", together)
 
 
 def leftovers(root):
@@ -125,7 +125,7 @@ class TestDone:
         folder = Store(tmp_path / "runs").folder(wanted[1])
         claim = folder.claim(again=False)
         claim.__enter__()
-        monkeypatch.setattr("fopng.distributed.cluster.dispatch.HELD_SECONDS", 0.0)
+        monkeypatch.setattr("fopng.lab.cluster.dispatch.HELD_SECONDS", 0.0)
         cluster = FakeCluster()
         done = cluster.ended
 

@@ -13,7 +13,7 @@ import torch
 
 from distributed import jobs
 from distributed.fleet import launch
-from fopng.peers import ALONE
+from fopng.parallel.collectives import ALONE
 from methods.worlds import tensors
 
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fopng.distributed.cluster.parcels import Outgoing, Parcel
+from fopng.lab.cluster.parcels import Outgoing, Parcel
 
 RUN = "split-digits/sgd/0123"
 
@@ -49,7 +49,7 @@ def files(root):
 
 def test_tensors_are_written_before_their_description(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr("fopng.atomic.write_bytes", lambda path, content: written.append(path.name))
+    monkeypatch.setattr("fopng.lab.storage.atomic.write_bytes", lambda path, content: written.append(path.name))
     Parcel({"r/checkpoint.json": b"", "r/checkpoint.safetensors": b""}).unpack(tmp_path)
     assert written == ["checkpoint.safetensors", "checkpoint.json"]
 

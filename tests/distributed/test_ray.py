@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from fopng.distributed.cluster import Dispatcher, connect
-from fopng.distributed.cluster.connecting import LOOPBACK, QUIET, import_ray
-from fopng.observers import read_log
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import RunFolder, Store
+from fopng.lab.cluster import Dispatcher, connect
+from fopng.lab.cluster.connecting import LOOPBACK, QUIET, import_ray
+from fopng.lab.engine.observers import read_log
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import RunFolder, Store
 from small_runs import CPU
 
 if importlib.util.find_spec("ray") is None:
@@ -208,7 +208,7 @@ def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_pat
 
 
 POISON = """
-from fopng.benchmarks import find_benchmark
+from fopng.lab.benchmarks import find_benchmark
 
 def stream(seed, validation):
     if seed == 1:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fopng.benchmarks import find_benchmark
-from fopng.data.cache import open_arrays
-from fopng.data.catalog import DATASETS
-from fopng.data.folder import _LENT
-from fopng.distributed.cluster.shipping import code_for_workers, collect_goods, settle
-from fopng.request import Request
+from fopng.lab.benchmarks import find_benchmark
+from fopng.lab.cluster.shipping import code_for_workers, collect_goods, settle
+from fopng.lab.data.cache import open_arrays
+from fopng.lab.data.catalog import DATASETS
+from fopng.lab.data.folder import _LENT
+from fopng.lab.runs.request import Request
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from fopng.cli import main
 from fopng.cli.cluster import ClusterView, device_of, do_on_cluster
 from fopng.cli.options import Device, Engine
 from fopng.cli.work import Means
-from fopng.distributed.cluster import Tally
-from fopng.distributed.cluster.errands import Needs
+from fopng.lab.cluster import Tally
+from fopng.lab.cluster.errands import Needs
 
 TALLY = Tally(done=2, running=3, waiting=4, failed=1, runs=100, runs_done=20, progress=25.0)
 

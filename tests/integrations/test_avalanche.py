@@ -21,9 +21,9 @@ with warnings.catch_warnings():
 
     from fopng.integrations.avalanche import ContinualPlugin, predict_experience
 
-from fopng.request import Request, plan_of
-from fopng.train import Seeds, train
-from fopng.train.stages import Stage
+from fopng.lab.engine import Seeds, train
+from fopng.lab.engine.stages import Stage
+from fopng.lab.runs.request import Request, plan_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

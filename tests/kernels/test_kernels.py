@@ -4,13 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fopng.benchmarks import Scenario
-from fopng.dropout import Dropout, dropout_key
-from fopng.factors import LinearGradients
-from fopng.kernels import forced, usable
-from fopng.metric import Diagonal
-from fopng.projection import trust_region_step
-from fopng.replicas.products import LayersAsProducts
+from fopng.core.kernels import forced, usable
+from fopng.curvature.metric import Diagonal
+from fopng.gradients.layers import LinearGradients
+from fopng.lab.benchmarks import Scenario
+from fopng.lab.benchmarks.dropout import Dropout, dropout_key
+from fopng.lab.engine.batched.products import LayersAsProducts
+from fopng.memory.projection import trust_region_step
 from replicas.pairs import plans, side_by_side
 from small_runs import stream
 
@@ -73,7 +73,7 @@ def test_the_natural_step(p, radius):
 
 @pytest.mark.parametrize("factor", [0.7, "own"])
 def test_the_move_leaves_those_alone_that_have_ended(factor):
-    from fopng.kernels.steps import move
+    from fopng.contrib.kernels.steps import move
 
     theta, v = drawn(3, 5000), drawn(3, 5000)
     v[1, 7] = torch.nan

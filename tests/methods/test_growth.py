@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import fopng
-from fopng.growth import grow_memory, grow_vector
-from fopng.memory import GradientMemory
-from fopng.parameters import ParamLayout
-from fopng.persample import GradientSource
+from fopng.core.layout import ParamLayout
+from fopng.gradients.per_sample import GradientSource
+from fopng.memory.gradients import GradientMemory
+from fopng.memory.resize import grow_memory, grow_vector
 
 METHODS = [
     *(fopng.FOPNG, fopng.FOPNGPreFisher, fopng.FNG, fopng.OGD, fopng.ONG, fopng.NaturalOGD, fopng.EWC, fopng.OnlineEWC),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fopng
-from fopng.moments import LayerMoments, Moments
+from fopng.curvature.moments import LayerMoments, Moments
 from methods.worlds import World, flat, live, make, multi_head, run, single_head
 
 NAME = "KroneckerFOPNG"

@@ -2,8 +2,8 @@
 
 import torch
 
-from fopng.kronecker import KroneckerFisher
-from fopng.moments import Moments
+from fopng.curvature.kronecker import KroneckerFisher
+from fopng.curvature.moments import Moments
 from methods.worlds import flat, make, multi_head, run, single_head
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
-from fopng.methods.rehearsal import gradients_by_task
+from fopng.optim.rehearsal import gradients_by_task
 from methods.test_importance import gradient, put
 from methods.worlds import Heads, World, data, flat, live, make, multi_head, run, single_head
 from test_cone import nearest_in_cone

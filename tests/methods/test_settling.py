@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.methods.kronecker_fopng import LENGTHS
-from fopng.methods.settling import MEAN, START, STEPS
+from fopng.optim.fopng_k import LENGTHS
+from fopng.optim.weight_averaging import MEAN, START, STEPS
 from methods.worlds import KRONECKER, Heads, flat, live, make, multi_head, run, single_head
 
 pytestmark = pytest.mark.parametrize("name", KRONECKER)

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-import fopng.paper.cost as cost_module
-from fopng.environment import describe_environment
-from fopng.paper import Cost
-from fopng.paper.cost import Rate, measure, told_from
-from fopng.request import Request
-from fopng.result import RunResult
-from fopng.runs import Workshop
-from fopng.store import Store
+import fopng.lab.paper.cost as cost_module
+from fopng.lab.paper import Cost
+from fopng.lab.paper.cost import Rate, measure, told_from
+from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from small_runs import CPU, plan
 
 

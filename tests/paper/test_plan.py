@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from fopng.hyperparameters import paper_benchmarks, paper_methods
-from fopng.paper import paper_parts, part_names
+from fopng.lab.paper import paper_parts, part_names
+from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
 
 BOTH = ["matched", "printed"]
 

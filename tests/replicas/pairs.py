@@ -4,10 +4,10 @@ from functools import partial
 
 import torch
 
-from fopng.checkpoint import Checkpoint
-from fopng.methods.catalog import METHODS
-from fopng.replicas import train_replicas
-from fopng.train import Precision, train
+from fopng.lab.engine import Precision, train
+from fopng.lab.engine.batched import train_replicas
+from fopng.lab.storage.checkpoint import Checkpoint
+from fopng.optim.registry import METHODS
 from small_runs import CPU, SETTINGS, numbers, plan, stream
 
 ONE_BY_ONE = [name for name, entry in METHODS.items() if not entry.joint]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import fopng.replicas.steps
-from fopng.benchmarks import Scenario
+import fopng.lab.engine.batched.steps
+from fopng.lab.benchmarks import Scenario
 from replicas.pairs import ONE_BY_ONE, plans, side_by_side
 from replicas.recorded import Recorded
 from small_runs import stream
@@ -22,7 +22,7 @@ def graphs(monkeypatch):
         made.append(Recorded(advance))
         return made[-1]
 
-    monkeypatch.setattr(fopng.replicas.steps, "captured", captured)
+    monkeypatch.setattr(fopng.lab.engine.batched.steps, "captured", captured)
     return made
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from fopng.observers import ProgressLines, RunEnded, RunStarted, StepDone, TaskStarted
+from fopng.lab.engine.observers import ProgressLines, RunEnded, RunStarted, StepDone, TaskStarted
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fopng.benchmarks import Scenario
-from fopng.observers import RunEnded
+from fopng.lab.benchmarks import Scenario
+from fopng.lab.engine.observers import RunEnded
 from replicas.pairs import ONE_BY_ONE, one_by_one, plans, side_by_side
 from small_runs import numbers, stream
 

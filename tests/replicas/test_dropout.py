@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.dropout import Dropout, DropoutKeys, dropout_key
-from fopng.train import Seeds
+from fopng.lab.benchmarks.dropout import Dropout, DropoutKeys, dropout_key
+from fopng.lab.engine import Seeds
 
 CPU = torch.device("cpu")
 

@@ -5,14 +5,14 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
-from fopng.benchmarks import Scenario, Task, TaskStream
-from fopng.checkpoint import Checkpoint, CheckpointError
-from fopng.methods.catalog import METHODS
-from fopng.models import MLP
-from fopng.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
-from fopng.replicas import NotStackable, train_replicas
-from fopng.request import defaults_of
-from fopng.train import Interrupted
+from fopng.lab.benchmarks import Scenario, Task, TaskStream
+from fopng.lab.benchmarks.models import MLP
+from fopng.lab.engine import Interrupted
+from fopng.lab.engine.batched import NotStackable, train_replicas
+from fopng.lab.engine.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
+from fopng.lab.runs.request import defaults_of
+from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
+from fopng.optim.registry import METHODS
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, one_by_one, plans, side_by_side
 from small_runs import CPU, SETTINGS, numbers, plan, same, stream
 
@@ -34,7 +34,7 @@ def test_separate_heads(method, tmp_path):
 def test_gradients_written_where_they_belong(method, tmp_path, monkeypatch):
     """As on a GPU: the layers write them into one vector. Heads that take no part leave theirs alone, sums of gradients too."""
     asked = []
-    monkeypatch.setattr("fopng.replicas.stacking.usable", lambda x: not asked.append(x))
+    monkeypatch.setattr("fopng.lab.engine.batched.stacking.usable", lambda x: not asked.append(x))
     own = {} if method == "adam" else {"momentum": 0.5}
     made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=[own] * 2)
     assert_same_runs(made, tmp_path)

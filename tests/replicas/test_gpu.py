@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fopng.benchmarks import Scenario
-from fopng.dropout import Dropout, DropoutKeys, dropout_key
-from fopng.replicas import Footprint, free_memory
-from fopng.request import Request
-from fopng.runs import Workshop
-from fopng.store import Store
+from fopng.lab.benchmarks import Scenario
+from fopng.lab.benchmarks.dropout import Dropout, DropoutKeys, dropout_key
+from fopng.lab.engine.batched import Footprint, free_memory
+from fopng.lab.runs.request import Request
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
 from small_runs import stream
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.benchmarks import Scenario
-from fopng.models import MLP, ConvNet, Network, drawn_from
-from fopng.parameters import ParamLayout
-from fopng.replicas import sampling
-from fopng.replicas.sampling import StackedRehearser
-from fopng.replicas.stacking import StackedModel
-from fopng.samples import Drawn
+from fopng.core.layout import ParamLayout
+from fopng.lab.benchmarks import Scenario
+from fopng.lab.benchmarks.models import MLP, ConvNet, Network, drawn_from
+from fopng.lab.engine.batched import sampling
+from fopng.lab.engine.batched.sampling import StackedRehearser
+from fopng.lab.engine.batched.stacking import StackedModel
+from fopng.memory.replay_samples import Drawn
 from replicas.pairs import assert_same_runs, plans
 from small_runs import stream
 
@@ -75,8 +75,8 @@ def one_by_one(model, draws, keys):
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr("fopng.replicas.sampling.usable", lambda x: True)
-    monkeypatch.setattr("fopng.replicas.stacking.usable", lambda x: True)
+    monkeypatch.setattr("fopng.lab.engine.batched.sampling.usable", lambda x: True)
+    monkeypatch.setattr("fopng.lab.engine.batched.stacking.usable", lambda x: True)
 
 
 def passes(model, monkeypatch):
@@ -115,7 +115,7 @@ def test_draws_of_other_sizes_and_of_answers_go_alone(monkeypatch):
 
 
 def test_on_a_processor_one_after_another(monkeypatch):
-    monkeypatch.setattr("fopng.replicas.sampling.usable", lambda x: False)
+    monkeypatch.setattr("fopng.lab.engine.batched.sampling.usable", lambda x: False)
     model = stacked("heads")
     draws = [drawn("heads", task) for task in (0, 1, 2)]
     asked = passes(model, monkeypatch)

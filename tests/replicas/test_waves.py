@@ -10,15 +10,15 @@ import sys
 import pytest
 import torch
 
-import fopng.together
-from fopng.locks import HeldError
-from fopng.observers import read_log
-from fopng.replicas import Footprint, free_memory, train_replicas
-from fopng.request import Request, plan_of
-from fopng.runs import Workshop
-from fopng.store import Store
-from fopng.train import Interrupted
-from fopng.waves import alike, cut, stand_side_by_side
+import fopng.lab.runs.batched
+from fopng.lab.engine import Interrupted
+from fopng.lab.engine.batched import Footprint, free_memory, train_replicas
+from fopng.lab.engine.observers import read_log
+from fopng.lab.runs.groups import alike, cut, stand_side_by_side
+from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.runner import Workshop
+from fopng.lab.runs.store import Store
+from fopng.lab.storage.locks import HeldError
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -43,7 +43,7 @@ class Shop:
     def __init__(self, root, monkeypatch, **more):
         self.said, self.waves = [], []
         self.shop = Workshop(store=Store(root), device=CPU, notice=self.said.append, **{"engine": "replicas", **more})
-        monkeypatch.setattr(fopng.together, "train_replicas", self.train)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", self.train)
 
     def train(self, plans, **more):
         self.waves.append(len(plans))
@@ -275,7 +275,7 @@ class TestWaves:
                 raise error
             return here.train(plans, **more)
 
-        monkeypatch.setattr(fopng.together, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
         results = here.shop.do(wanted)
         assert here.waves == [5, 3, 2, 1, 2]
         assert [measured(result) for result in results] == singles(wanted)
@@ -288,7 +288,7 @@ class TestWaves:
         def train(plans, **more):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-        monkeypatch.setattr(fopng.together, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
         assert [result.status for result in here.shop.do(configs("sgd", 2))] == ["finished"] * 2
 
     def test_other_errors_go_through(self, open_shop, monkeypatch):
@@ -297,7 +297,7 @@ class TestWaves:
         def train(plans, **more):
             raise RuntimeError("something else")
 
-        monkeypatch.setattr(fopng.together, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
         with pytest.raises(RuntimeError, match="something else"):
             here.shop.do(configs("sgd", 2))
 
@@ -420,7 +420,7 @@ class TestTakenUp:
 
     def test_killed_again_and_again_it_ends_with_the_same_bits(self, tmp_path, shared_cache):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fopng.runs"])
+        context.set_forkserver_preload(["fopng.lab.runs.runner"])
 
         def start(root):
             child = context.Process(target=go_on, args=(root, shared_cache))

@@ -7,7 +7,7 @@ import xml.etree.ElementTree
 import pytest
 
 from browser import find_chromium
-from fopng import report
+from fopng.lab import report
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test, two_settings
 

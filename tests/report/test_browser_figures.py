@@ -3,7 +3,7 @@
 import pytest
 
 from browser import find_chromium
-from fopng import report
+from fopng.lab import report
 from sample_runs import laboratory, result
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")

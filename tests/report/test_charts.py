@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.report.charts import Spot
-from fopng.report.figures import accuracy_curves, charts_of, learning_scatter, pareto_front, removed_curves
-from fopng.report.looks import looks_of
-from fopng.report.placing import DEPTH, HEIGHT, Box, place_labels
-from fopng.report.scales import Categories, Linear, Logarithmic, scale_of
-from fopng.report.summary import panel_of
-from fopng.scores import Estimate
+from fopng.lab.report.charts import Spot
+from fopng.lab.report.figures import accuracy_curves, charts_of, learning_scatter, pareto_front, removed_curves
+from fopng.lab.report.looks import looks_of
+from fopng.lab.report.placing import DEPTH, HEIGHT, Box, place_labels
+from fopng.lab.report.scales import Categories, Linear, Logarithmic, scale_of
+from fopng.lab.report.summary import panel_of
+from fopng.lab.runs.scores import Estimate
 from sample_runs import diverged, laboratory, result
 
 numbers = st.floats(-1e6, 1e6)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fopng import report
+from fopng.lab import report
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test
 

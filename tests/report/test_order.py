@@ -4,11 +4,12 @@ import json
 import random
 import re
 
-from fopng import demo, report
-from fopng.benchmarks import BENCHMARKS, PAPER
 from fopng.cli.show import show
-from fopng.experiments import sort_out
-from fopng.hyperparameters import paper_benchmarks
+from fopng.lab import report
+from fopng.lab.analysis.experiments import sort_out
+from fopng.lab.benchmarks import BENCHMARKS, PAPER
+from fopng.lab.runs import demo
+from fopng.lab.runs.hyperparameters import paper_benchmarks
 from sample_runs import laboratory
 from sweep_runs import held_out, on_test
 

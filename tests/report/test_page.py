@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
 
-from fopng import report
-from fopng.export import write_bundles
-from fopng.findings import Evidence, Finding, Verdict
-from fopng.methods import catalog
-from fopng.scores import Estimate
-from fopng.store import load_results
+from fopng.lab import report
+from fopng.lab.runs.export import write_bundles
+from fopng.lab.runs.findings import Evidence, Finding, Verdict
+from fopng.lab.runs.scores import Estimate
+from fopng.lab.runs.store import load_results
+from fopng.optim import registry
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test, two_settings
 
@@ -184,8 +184,8 @@ def test_every_number_leads_to_its_runs_and_their_command():
 
 
 def test_families_are_parted_and_each_has_its_best(monkeypatch):
-    replay = dataclasses.replace(catalog.METHODS["joint"], name="replay", joint=False)
-    monkeypatch.setitem(catalog.METHODS, "replay", replay)
+    replay = dataclasses.replace(registry.METHODS["joint"], name="replay", joint=False)
+    monkeypatch.setitem(registry.METHODS, "replay", replay)
     [panel] = report.summarise(laboratory(["sgd", "ogd", "replay", "joint", "unheard-of"]))
     assert [(family.name, [line.label for line in lines]) for family, lines in panel.families] == [
         ("WITHOUT_DATA", ["sgd", "ogd"]),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fopng.report.standing import Mark, standings
+from fopng.lab.report.standing import Mark, standings
 
 
 def marks(*rivals):

@@ -5,11 +5,11 @@ import xml.etree.ElementTree
 
 import pytest
 
-from fopng import report
-from fopng.report.figures import learning_scatter
-from fopng.report.looks import looks_of
-from fopng.report.plots import plot
-from fopng.report.summary import panel_of
+from fopng.lab import report
+from fopng.lab.report.figures import learning_scatter
+from fopng.lab.report.looks import looks_of
+from fopng.lab.report.plots import plot
+from fopng.lab.report.summary import panel_of
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test, two_settings
 

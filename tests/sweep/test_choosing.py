@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fopng.sweep import Rule, respond
+from fopng.lab.sweep import Rule, respond
 from sweep_runs import held_out
 
 PAPERS = Rule(first_task_at_least=0.9)

@@ -5,9 +5,9 @@ import tomllib
 
 import pytest
 
-from fopng.config import canonical_json
-from fopng.request import Request
-from fopng.sweep import chosen_toml, conduct, foresee, parse_sweep
+from fopng.lab.runs.config import canonical_json
+from fopng.lab.runs.request import Request
+from fopng.lab.sweep import chosen_toml, conduct, foresee, parse_sweep
 from sweep_runs import measured
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fopng.request import Request
-from fopng.sweep import parse_sweep, read_sweep
-from fopng.sweep.space import Range, Stage
+from fopng.lab.runs.request import Request
+from fopng.lab.sweep import parse_sweep, read_sweep
+from fopng.lab.sweep.space import Range, Stage
 
 MEMBERS = {
     "benchmarks": ["split-digits"],

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fopng.findings import Response
-from fopng.sweep import Rule, parse_sweep, respond
-from fopng.sweep.search import SAMPLERS, SampledSearch, Sampling
-from fopng.sweep.space import Stage
+from fopng.lab.runs.findings import Response
+from fopng.lab.sweep import Rule, parse_sweep, respond
+from fopng.lab.sweep.search import SAMPLERS, SampledSearch, Sampling
+from fopng.lab.sweep.space import Stage
 from sweep_runs import held_out
 
 pytest.importorskip("optuna")

@@ -13,13 +13,13 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.run_options import RunOptions, takes
 
 if TYPE_CHECKING:
-    from fopng.config import RunConfig
-    from fopng.findings import Ablation
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.findings import Ablation
 
 
 def complete_ablations(incomplete: str) -> list[str]:
     """Names of ablations, for the shell."""
-    from fopng.ablations import ABLATIONS
+    from fopng.lab.runs.ablations import ABLATIONS
 
     return [name for name in ABLATIONS if name.startswith(incomplete)]
 
@@ -61,10 +61,10 @@ def ablate(
     dry_run: DryRunOption = False,
 ) -> None:
     """Vary one setting over the paper's values with all others kept: a table with 95 % bands, and a page."""
-    from fopng.ablations import BENCHMARKS, ablation_requests, find_ablation
     from fopng.cli.results import write_page
     from fopng.cli.work import do_runs, raise_for
-    from fopng.experiments import ablation_of
+    from fopng.lab.analysis.experiments import ablation_of
+    from fopng.lab.runs.ablations import BENCHMARKS, ablation_requests, find_ablation
 
     ablated = find_ablation(name)
     words = [word.strip() for word in (values or "").split(",") if word.strip()]
@@ -97,7 +97,7 @@ def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:
-    from fopng.report.words import margin, percent
+    from fopng.lab.report.words import margin, percent
 
     if as_json:
         show_json([ablation.as_dict() for ablation in found])

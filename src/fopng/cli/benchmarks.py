@@ -10,7 +10,7 @@ from fopng.cli.options import JsonOption
 from fopng.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
-    from fopng.benchmarks import ImageBenchmark
+    from fopng.lab.benchmarks import ImageBenchmark
 
 
 def benchmarks(
@@ -18,7 +18,7 @@ def benchmarks(
     as_json: JsonOption = False,
 ) -> None:
     """List the benchmarks, or the settings of one."""
-    from fopng.benchmarks import BENCHMARKS, ImageBenchmark, find_benchmark
+    from fopng.lab.benchmarks import BENCHMARKS, ImageBenchmark, find_benchmark
 
     if name is None:
         _show_all(list(BENCHMARKS.values()), as_json)
@@ -43,8 +43,8 @@ def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
 
 
 def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
-    from fopng.benchmarks import PAPER
-    from fopng.data.catalog import DATASETS
+    from fopng.lab.benchmarks import PAPER
+    from fopng.lab.data.catalog import DATASETS
 
     return {
         "name": benchmark.name,
@@ -57,7 +57,7 @@ def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
 
 
 def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
-    from fopng.benchmarks import settable
+    from fopng.lab.benchmarks import settable
 
     values = {name: getattr(benchmark, name) for name in settable(benchmark)}
     if as_json:

@@ -12,7 +12,7 @@ from fopng.cli.options import JsonOption
 from fopng.cli.output import show_json
 
 if TYPE_CHECKING:
-    from fopng.findings import Evidence, Finding
+    from fopng.lab.runs.findings import Evidence, Finding
 
 
 def claims(
@@ -22,8 +22,8 @@ def claims(
     as_json: JsonOption = False,
 ) -> None:
     """Judge each sentence of the paper that runs can decide: the verdict, and the numbers behind it."""
-    from fopng.claims import judge
-    from fopng.store import load_results
+    from fopng.lab.claims import judge
+    from fopng.lab.runs.store import load_results
 
     results = load_results(places or [Path("runs")], damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
     findings = judge(results)

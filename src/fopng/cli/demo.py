@@ -32,7 +32,7 @@ def demo(
     from fopng.cli.machine import cores
     from fopng.cli.results import say, show_results, write_page
     from fopng.cli.work import Means, do_runs
-    from fopng.demo import demo_requests
+    from fopng.lab.runs.demo import demo_requests
 
     requests = demo_requests(parse_seeds(seeds))
     configs = [config for request in requests for config in request.configurations()]

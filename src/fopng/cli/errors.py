@@ -44,12 +44,12 @@ def _explain(error: Exception) -> int:
         message += "" if not message or message.endswith((".", "?", "!")) else "."
         message += _setting_hint(error)
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
-    from fopng.checkpoint import CheckpointError
     from fopng.cli.work import FailedRunsError
-    from fopng.data.errors import DataError
-    from fopng.distributed.cluster import ClusterError
-    from fopng.locks import HeldError
-    from fopng.result import DamagedFileError
+    from fopng.lab.cluster import ClusterError
+    from fopng.lab.data.errors import DataError
+    from fopng.lab.runs.result import DamagedFileError
+    from fopng.lab.storage.checkpoint import CheckpointError
+    from fopng.lab.storage.locks import HeldError
 
     failures = (
         DataError,
@@ -87,10 +87,10 @@ def _setting_hint(error: _Usage) -> str:
 
 def _is_setting(name: str) -> bool:
     """Whether any method or benchmark has such a setting."""
-    from fopng.benchmarks import BENCHMARKS, settable
-    from fopng.methods.catalog import METHODS
-    from fopng.request import TRAINING
-    from fopng.settings import settings_of
+    from fopng.lab.benchmarks import BENCHMARKS, settable
+    from fopng.lab.runs.request import TRAINING
+    from fopng.lab.runs.settings import settings_of
+    from fopng.optim.registry import METHODS
 
     words = (word for benchmark in BENCHMARKS.values() for word in settable(benchmark))
     return name in TRAINING or any(name in settings_of(each.optimizer) for each in METHODS.values()) or name in words

@@ -10,7 +10,7 @@ from fopng.cli.options import JsonOption, complete_methods
 from fopng.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
-    from fopng.methods.catalog import MethodEntry
+    from fopng.optim.registry import MethodEntry
 
 
 def methods(
@@ -21,8 +21,8 @@ def methods(
     as_json: JsonOption = False,
 ) -> None:
     """List the methods, or the settings of one."""
-    from fopng.methods.catalog import METHODS
-    from fopng.request import find_method
+    from fopng.lab.runs.request import find_method
+    from fopng.optim.registry import METHODS
 
     if name is None:
         _show_all([_describe(entry) for entry in METHODS.values()], as_json)
@@ -61,8 +61,8 @@ def _show_one(entry: MethodEntry, as_json: bool) -> None:
 
 
 def _describe(entry: MethodEntry) -> dict[str, Any]:
-    from fopng.request import defaults_of
-    from fopng.settings import explanations_of, settings_of
+    from fopng.lab.runs.request import defaults_of
+    from fopng.lab.runs.settings import explanations_of, settings_of
 
     texts, defaults = explanations_of(entry.optimizer), defaults_of(entry)
     return {

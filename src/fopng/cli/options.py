@@ -61,14 +61,14 @@ class ScenarioName(StrEnum):
 
 def complete_methods(incomplete: str) -> list[str]:
     """Names of methods, for the shell."""
-    from fopng.methods.catalog import METHODS
+    from fopng.optim.registry import METHODS
 
     return [name for name in METHODS if name.startswith(incomplete)]
 
 
 def complete_benchmarks(incomplete: str) -> list[str]:
     """Names of benchmarks, for the shell."""
-    from fopng.benchmarks.catalog import BENCHMARKS
+    from fopng.lab.benchmarks.catalog import BENCHMARKS
 
     return [name for name in BENCHMARKS if name.startswith(incomplete)]
 

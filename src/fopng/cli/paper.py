@@ -15,9 +15,9 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.run_options import WorkOptions, parse_seeds, takes
 
 if TYPE_CHECKING:
-    from fopng.config import RunConfig
-    from fopng.paper import Part
-    from fopng.result import RunResult
+    from fopng.lab.paper import Part
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.result import RunResult
 
 
 class Protocols(StrEnum):
@@ -30,7 +30,7 @@ class Protocols(StrEnum):
 
 def complete_parts(incomplete: str) -> list[str]:
     """Parts of the paper, for the shell."""
-    from fopng.paper import part_names
+    from fopng.lab.paper import part_names
 
     return [name for name in part_names() if name.startswith(incomplete)]
 
@@ -52,7 +52,7 @@ class PaperOptions(WorkOptions):
 
     def parts(self, only: Sequence[str]) -> list[Part]:
         """What is to be done."""
-        from fopng.paper import paper_parts
+        from fopng.lab.paper import paper_parts
 
         protocols = ["matched", "printed"] if self.protocol is Protocols.BOTH else [self.protocol.value]
         return paper_parts(
@@ -84,10 +84,10 @@ def paper(
     ] = None,
 ) -> None:
     """Do the paper's experiments: five benchmarks, seven methods and those beside them, five seeds, three ablations."""
-    from fopng.claims import judge
     from fopng.cli.claims import show_findings
     from fopng.cli.results import say, show_results, write_page
     from fopng.cli.work import do_runs, raise_for
+    from fopng.lab.claims import judge
 
     parts = _parts(options, only or [])
     _show_plan(parts, options, dry_run=dry_run, estimate=estimate)
@@ -111,7 +111,7 @@ def paper(
 
 
 def _parts(options: PaperOptions, only: Sequence[str]) -> list[tuple[Part, list[RunConfig]]]:
-    from fopng.data.errors import DataError
+    from fopng.lab.data.errors import DataError
 
     try:
         return [(part, part.configurations()) for part in options.parts(only)]
@@ -126,7 +126,7 @@ def _show_plan(
 ) -> None:
     """How much there is to do, and how long it will take: on stdout when that is all that was asked for."""
     from fopng.cli.results import say
-    from fopng.observers.progress import duration
+    from fopng.lab.engine.observers.progress import duration
 
     rows = _planned(parts, options, estimate=estimate)
     missing, seconds = sum(row.missing for row in rows), sum(row.seconds or 0 for row in rows)
@@ -155,8 +155,8 @@ def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOption
     from fopng.cli.machine import threads_used
     from fopng.cli.results import say
     from fopng.cli.work import workshop
-    from fopng.paper import Cost
-    from fopng.store import Store
+    from fopng.lab.paper import Cost
+    from fopng.lab.runs.store import Store
 
     shop = workshop(options.means(), say, lambda: False)
     known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
@@ -175,6 +175,6 @@ def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOption
 
 
 def _time(seconds: float | None) -> str:
-    from fopng.observers.progress import duration
+    from fopng.lab.engine.observers.progress import duration
 
     return "" if seconds is None else duration(seconds)

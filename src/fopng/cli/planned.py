@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from fopng.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
-    from fopng.config import RunConfig
-    from fopng.result import RunResult
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.result import RunResult
 
 
 def found_in(out: Path) -> Callable[[RunConfig], RunResult | None]:
     """Look up the result of a run in a folder; one that cannot be read counts as missing, since it would be done again."""
-    from fopng.result import DamagedFileError
-    from fopng.store import Store
+    from fopng.lab.runs.result import DamagedFileError
+    from fopng.lab.runs.store import Store
 
     store = Store(out)
 

@@ -21,7 +21,7 @@ from rich.progress import (
 from fopng.cli.output import megabytes
 
 if TYPE_CHECKING:
-    from fopng.result import RunResult
+    from fopng.lab.runs.result import RunResult
 
 
 class WithBars(AbstractContextManager["WithBars"]):
@@ -102,7 +102,7 @@ class RunsProgress(WithBars):
 
     def advance(self, result: RunResult) -> None:
         """Called for every run that ends."""
-        from fopng.observers.progress import duration
+        from fopng.lab.engine.observers.progress import duration
 
         self._done += 1
         self._bars.advance(self._bar)

@@ -21,8 +21,8 @@ def export(
 ) -> None:
     """Write results into a few small files, beside what is there already: a run that is new replaces an old one."""
     from fopng.cli.results import asked_for, say_written
-    from fopng.export import write_bundles
-    from fopng.store import load_results
+    from fopng.lab.runs.export import write_bundles
+    from fopng.lab.runs.store import load_results
 
     new = asked_for([runs], benchmark, method, protocol)
     old = load_results([target]) if target.is_dir() else []
@@ -43,8 +43,8 @@ def restore(
 ) -> None:
     """Put exported results into a folder of runs, where they count as done: what is asked for there goes on from them."""
     from fopng.cli.results import asked_for, say
-    from fopng.report.words import counted
-    from fopng.store import Store
+    from fopng.lab.report.words import counted
+    from fopng.lab.runs.store import Store
 
     found = asked_for([results], benchmark, method, protocol)
     restored = Store(target).take(found)
@@ -60,10 +60,10 @@ def publish(
     ] = Path("docs"),
 ) -> None:
     """Make the project's pages from results: the same results give the same pages, to the byte."""
-    from fopng import atomic
     from fopng.cli.results import say_written
-    from fopng.publishing import pages
-    from fopng.store import load_results
+    from fopng.lab.report.publishing import pages
+    from fopng.lab.runs.store import load_results
+    from fopng.lab.storage import atomic
 
     for name, text in pages(load_results(places)).items():
         path = docs / name

@@ -11,7 +11,7 @@ import typer
 from fopng.cli.options import JsonOption, OnlyBenchmarks, OnlyMethods, OnlyProtocol
 
 if TYPE_CHECKING:
-    from fopng.result import RunResult
+    from fopng.lab.runs.result import RunResult
 
 
 class Format(StrEnum):
@@ -95,8 +95,8 @@ def _format_of(output: Path | None) -> Format:
 
 def _write(output: Path, kind: Format, results: list[RunResult], *, title: str, matrix: bool) -> None:
     from fopng.cli.results import say_written, write_page
-    from fopng.export import write_json, write_matrix_csv, write_summary_csv
-    from fopng.report import write_figures, write_markdown, write_pdf
+    from fopng.lab.report import write_figures, write_markdown, write_pdf
+    from fopng.lab.runs.export import write_json, write_matrix_csv, write_summary_csv
 
     if kind is Format.HTML:
         write_page(output, results, title=title)

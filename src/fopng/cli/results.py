@@ -11,14 +11,14 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from fopng.cli.options import Protocol
-    from fopng.result import DamagedFileError, RunResult
+    from fopng.lab.runs.result import DamagedFileError, RunResult
 
 
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
     """Print results on stdout; in JSON with their intransigence, for which a folder is searched for joint runs."""
-    from fopng.atomic import readable_json
-    from fopng.reference import intransigence
-    from fopng.report import result_tables
+    from fopng.lab.report import result_tables
+    from fopng.lab.runs.reference import intransigence
+    from fopng.lab.storage.atomic import readable_json
 
     if as_json:
         others = [*results, *_joint_runs(out, results)]
@@ -33,8 +33,8 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
 
 def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResult]:
     """The references for these results that are among the runs in a folder."""
-    from fopng.reference import JOINT
-    from fopng.store import Store, folder_name
+    from fopng.lab.runs.reference import JOINT
+    from fopng.lab.runs.store import Store, folder_name
 
     if out is None:
         return []
@@ -44,7 +44,7 @@ def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResul
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
     """Write the page of these results, and say where it is."""
-    from fopng.report import write_report
+    from fopng.lab.report import write_report
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_report(path, results, title=title)
@@ -81,7 +81,7 @@ def asked_for(
     Raises:
         ValueError: there are none.
     """
-    from fopng.store import load_results, selection
+    from fopng.lab.runs.store import load_results, selection
 
     protocols = None if protocol is None else [protocol.value]
     keeps = selection(benchmarks=benchmarks, methods=methods, protocols=protocols)

@@ -41,7 +41,7 @@ from fopng.cli.options import (
 
 if TYPE_CHECKING:
     from fopng.cli.work import Means
-    from fopng.request import Request
+    from fopng.lab.runs.request import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class RunOptions(WorkOptions):
 
     def request(self, benchmark: str, methods: Sequence[str]) -> Request:
         """What is asked for."""
-        from fopng.request import Request
+        from fopng.lab.runs.request import Request
 
         return Request(
             benchmark=benchmark,

@@ -12,7 +12,7 @@ from fopng.cli.options import JsonOption, RunsOption
 from fopng.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
-    from fopng.result import RunResult
+    from fopng.lab.runs.result import RunResult
 
 
 def show(
@@ -40,7 +40,7 @@ def show(
 
 
 def _list(folders: list[Path], as_json: bool) -> None:
-    from fopng.benchmarks.catalog import listing_order
+    from fopng.lab.benchmarks.catalog import listing_order
 
     runs = sorted(map(_describe, folders), key=lambda run: listing_order(run["benchmark"]))
     if as_json:
@@ -69,8 +69,8 @@ def _describe(folder: Path) -> dict[str, Any]:
 
 
 def _state(folder: Path) -> tuple[str, str | None]:
-    from fopng.locks import is_held
-    from fopng.result import DamagedFileError, read_result
+    from fopng.lab.runs.result import DamagedFileError, read_result
+    from fopng.lab.storage.locks import is_held
 
     try:
         result = read_result(folder / "result.json")
@@ -83,7 +83,7 @@ def _state(folder: Path) -> tuple[str, str | None]:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fopng.result import read_result
+    from fopng.lab.runs.result import read_result
 
     try:
         result = read_result(folder / "result.json")

@@ -12,8 +12,8 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.run_options import WorkOptions, takes
 
 if TYPE_CHECKING:
-    from fopng.findings import Response
-    from fopng.sweep import Sweep, SweepOutcome
+    from fopng.lab.runs.findings import Response
+    from fopng.lab.sweep import Sweep, SweepOutcome
 
 FileArgument = Annotated[Path, typer.Argument(help="A TOML file: what to try, and how to choose.", show_default=False)]
 BenchmarkOption = Annotated[
@@ -46,7 +46,7 @@ def sweep(
 ) -> None:
     """Try settings on a held-out part of the training set, choose the best, and measure them on test with fresh seeds."""
     from fopng.cli.work import do_runs, raise_for
-    from fopng.sweep import conduct, read_sweep
+    from fopng.lab.sweep import conduct, read_sweep
 
     asked = read_sweep(file).only(benchmark or [], method or [])
     if dry_run:
@@ -62,7 +62,7 @@ def sweep(
 def _show_plan(asked: Sweep, options: WorkOptions) -> None:
     from fopng.cli.planned import found_in, show_planned
     from fopng.cli.results import say
-    from fopng.sweep import foresee
+    from fopng.lab.sweep import foresee
 
     seen = foresee(asked, found_in(options.out), options.data_dir)
     show_planned(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most)
@@ -98,10 +98,10 @@ def _row(response: Response) -> tuple[str, ...]:
 
 def _write(outcome: SweepOutcome, folder: Path) -> None:
     """The settings that were chosen, a file a benchmark; everything that was found, as JSON; a page."""
-    from fopng import atomic
     from fopng.cli.results import say_written, write_page
-    from fopng.store import folder_name
-    from fopng.sweep import chosen_toml
+    from fopng.lab.runs.store import folder_name
+    from fopng.lab.storage import atomic
+    from fopng.lab.sweep import chosen_toml
 
     folder.mkdir(parents=True, exist_ok=True)
     for benchmark in outcome.sweep.benchmarks:

@@ -17,10 +17,10 @@ from fopng.cli.options import Device, Engine
 from fopng.cli.stopping import Stopped, StopSignals
 
 if TYPE_CHECKING:
-    from fopng.config import RunConfig
-    from fopng.result import RunResult
-    from fopng.runs import Workshop
-    from fopng.waves import EngineName
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.groups import EngineName
+    from fopng.lab.runs.result import RunResult
+    from fopng.lab.runs.runner import Workshop
 
 
 class FailedRunsError(RuntimeError):
@@ -62,9 +62,9 @@ class Means:
 
 def do_runs(configs: Sequence[RunConfig], means: Means) -> list[RunResult]:
     """The results of these runs, with progress on stderr; `Stopped` when a signal came, after everything was saved."""
-    from fopng.locks import HeldError
-    from fopng.observers import require_trackers
-    from fopng.train import Interrupted
+    from fopng.lab.engine import Interrupted
+    from fopng.lab.engine.observers import require_trackers
+    from fopng.lab.storage.locks import HeldError
 
     require_trackers(means.trackers)
     console = Console(stderr=True, highlight=False, emoji=False)
@@ -99,8 +99,8 @@ def raise_for(failed: Sequence[RunConfig]) -> None:
 
 def workshop(means: Means, notice: Callable[[str], None], should_stop: Callable[[], bool]) -> Workshop:
     """Where and how the runs of a command are done."""
-    from fopng.runs import Workshop
-    from fopng.store import Store
+    from fopng.lab.runs.runner import Workshop
+    from fopng.lab.runs.store import Store
 
     return Workshop(
         store=Store(means.out),
@@ -115,7 +115,7 @@ def workshop(means: Means, notice: Callable[[str], None], should_stop: Callable[
 
 
 def _do_here(configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals) -> list[RunResult]:
-    from fopng.observers import progress
+    from fopng.lab.engine.observers import progress
 
     shop = workshop(means, _teller(console), signals)
     runs = len(configs) if means.again else len(shop.unfinished(configs))

@@ -20,8 +20,8 @@ from fopng.cli.stopping import StopSignals
 
 if TYPE_CHECKING:
     from fopng.cli.work import Means
-    from fopng.config import RunConfig
-    from fopng.result import RunResult
+    from fopng.lab.runs.config import RunConfig
+    from fopng.lab.runs.result import RunResult
 
 POLL_SECONDS = 0.2
 
@@ -30,7 +30,7 @@ def do_with_workers(
     configs: Sequence[RunConfig], means: Means, console: Console, signals: StopSignals
 ) -> list[RunResult]:
     """The results of these runs; the runs are shared out among as many processes as were asked for."""
-    from fopng.train import Interrupted
+    from fopng.lab.engine import Interrupted
 
     # Not forked: a forked child cannot use torch's threads, nor a CUDA device.
     fresh = multiprocessing.get_context("spawn")
@@ -54,7 +54,7 @@ def do_with_workers(
 
 def _units(configs: Sequence[RunConfig], means: Means) -> list[list[RunConfig]]:
     """What a worker does at a time: one run, where several processes fill the machine; or runs side by side."""
-    from fopng.waves import alike, cut
+    from fopng.lab.runs.groups import alike, cut
 
     if means.engine is not Engine.REPLICAS:
         return [[config] for config in configs]

@@ -10,8 +10,8 @@ from avalanche.models import avalanche_forward
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fopng.methods.optimizer import ContinualOptimizer
-from fopng.types import Batch, PredictTask, TaskName, predict_pairs
+from fopng.core.batch import Batch, PredictTask, TaskName, predict_pairs
+from fopng.optim.optimizer import ContinualOptimizer
 
 WHOLE_BATCH = 256
 """Samples read at a time where no step is taken."""

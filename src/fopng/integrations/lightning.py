@@ -10,8 +10,8 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from fopng.methods.optimizer import ContinualOptimizer
-from fopng.types import Batch
+from fopng.core.batch import Batch
+from fopng.optim.optimizer import ContinualOptimizer
 
 
 @final

@@ -1,0 +1,1 @@
+"""Optional parts that register themselves and that nothing else imports."""

@@ -1,0 +1,1 @@
+"""What everything else is written in: batches, parameters by name, likelihoods, keyed random numbers."""

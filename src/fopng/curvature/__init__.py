@@ -1,0 +1,1 @@
+"""Fisher matrices: estimated in one place, represented as operators in another."""

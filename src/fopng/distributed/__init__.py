@@ -1,1 +1,0 @@
-"""Beyond one machine: waves of runs on a cluster, one run over several processes."""

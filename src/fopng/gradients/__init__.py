@@ -1,0 +1,1 @@
+"""The gradients of single samples, layer by layer, as exact factors."""

@@ -1,0 +1,1 @@
+"""The laboratory that compares the methods: data, benchmarks, training, storage, schedules, reports."""

@@ -1,0 +1,1 @@
+"""What many results say together."""

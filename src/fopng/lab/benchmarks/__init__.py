@@ -1,0 +1,28 @@
+"""Benchmarks: datasets made into streams of tasks."""
+
+from fopng.lab.benchmarks.base import Benchmark, ImageBenchmark
+from fopng.lab.benchmarks.catalog import BENCHMARKS, PAPER, find_benchmark
+from fopng.lab.benchmarks.domains import Permuted, Rotated
+from fopng.lab.benchmarks.named import named_function
+from fopng.lab.benchmarks.own import OwnStream
+from fopng.lab.benchmarks.settings import configure, settable
+from fopng.lab.benchmarks.split import SplitByClass
+from fopng.lab.benchmarks.stream import Scenario, Task, TaskStream
+
+__all__ = [
+    "BENCHMARKS",
+    "PAPER",
+    "Benchmark",
+    "ImageBenchmark",
+    "OwnStream",
+    "Permuted",
+    "Rotated",
+    "Scenario",
+    "SplitByClass",
+    "Task",
+    "TaskStream",
+    "configure",
+    "find_benchmark",
+    "named_function",
+    "settable",
+]

@@ -1,0 +1,134 @@
+"""What a benchmark is: settings that, with a seed, become a stream of tasks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fopng.lab.benchmarks.settings import parsed
+from fopng.lab.benchmarks.stream import Scenario, Task, TaskStream
+from fopng.lab.data.holdout import last_of_each_class
+from fopng.lab.data.images import ImageSet, Samples, load
+from fopng.lab.data.pixels import PixelMap
+from fopng.lab.data.splits import ArraySplit
+
+VALIDATION_SHARE = 10  # the last tenth of each class; docs/deviations.md, selection
+
+
+class Benchmark(ABC):
+    """A frozen dataclass of settings; equal settings, seed and data give equal tasks."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a user types."""
+
+    @abstractmethod
+    def build(self, *, seed: int, validation: bool, data_dir: Path | None = None) -> TaskStream:
+        """The stream of tasks.
+
+        Args:
+            seed: the run's seed, from which permutations and shuffled orders are drawn.
+            validation: hold back the last tenth of each class (to select on), or train on everything (final runs).
+            data_dir: where to look for the dataset first.
+        """
+
+
+@dataclass(frozen=True)
+class ImageBenchmark(Benchmark):
+    """Tasks made from one dataset of images."""
+
+    kind: ClassVar[str]
+    origin: ClassVar[str]
+
+    dataset: str
+    scenario: Scenario = field(default=Scenario.DOMAIN, metadata=parsed(Scenario, "task, domain or class"))
+
+    @property
+    def name(self) -> str:
+        """Kind and dataset: permuted-mnist."""
+        return f"{self.kind}-{self.dataset}"
+
+    def build(self, *, seed: int, validation: bool, data_dir: Path | None = None) -> TaskStream:
+        """The stream of tasks over the dataset of that name."""
+        return self.stream(load(self.dataset, data_dir), seed=seed, validation=validation)
+
+    @abstractmethod
+    def task_count(self, classes: int) -> int:
+        """How many tasks a dataset of so many classes makes."""
+
+    @abstractmethod
+    def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
+        """The stream of tasks over these images."""
+
+
+def make_task(
+    images: ImageSet,
+    name: str,
+    *,
+    classes: Sequence[int],
+    targets: Sequence[int],
+    pixels: PixelMap | None,
+    validation: bool,
+) -> Task:
+    """A task of some classes of a dataset.
+
+    Args:
+        images: the dataset.
+        name: what the task is called.
+        classes: the classes it is made of.
+        targets: the target that stands for each of them.
+        pixels: how its pixels are moved about.
+        validation: whether the last tenth of each class is held back.
+    """
+    target_of = np.full(images.classes, -1)
+    target_of[list(classes)] = targets
+
+    def split(samples: Samples, chosen: NDArray[np.bool_]) -> ArraySplit:
+        rows = np.flatnonzero(chosen)
+        labels = target_of[samples.labels[rows]]
+        return ArraySplit(samples.images, labels, rows=rows, pixels=pixels, scaling=images.scaling)
+
+    train = target_of[images.train.labels] >= 0
+    held_back = train & last_of_each_class(images.train.labels, VALIDATION_SHARE)
+    if validation:
+        _check_held_back(images, classes, held_back)
+    return Task(
+        name,
+        tuple(classes),
+        train=split(images.train, train & ~held_back if validation else train),
+        validation=split(images.train, held_back) if validation else None,
+        test=split(images.test, target_of[images.test.labels] >= 0),
+    )
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if it is one."""
+    if seed < 0:
+        raise ValueError(f"Expected a seed of 0 or more, got {seed}.")
+    return seed
+
+
+def random_order(size: int, seed: int, number: int) -> NDArray[np.int64]:
+    """A permutation of `size` numbers that depends on the seed and the task's number alone.
+
+    Sorting raw 64-bit draws: NumPy promises the raw stream for ever, and neither it nor torch promises their shuffles.
+    """
+    draws = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(number,))).random_raw(size)
+    return np.argsort(draws, kind="stable")
+
+
+def _check_held_back(images: ImageSet, classes: Sequence[int], held_back: NDArray[np.bool_]) -> None:
+    for label in classes:
+        if not held_back[images.train.labels == label].any():
+            count = int((images.train.labels == label).sum())
+            raise ValueError(
+                f"Expected {VALIDATION_SHARE} training samples or more of class {label} of {images.name} to hold back "
+                f"a validation set, got {count}. Build the stream without validation."
+            )

@@ -1,0 +1,84 @@
+"""The benchmark whose tasks are groups of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
+from fopng.lab.benchmarks.settings import parsed, whole_numbers, yes_or_no
+from fopng.lab.benchmarks.stream import Scenario, TaskStream
+from fopng.lab.data.images import ImageSet
+
+
+@final
+@dataclass(frozen=True)
+class SplitByClass(ImageBenchmark):
+    """Each task has some classes of its own.
+
+    Class-incremental targets are the classes themselves. Domain- and task-incremental ones count from 0 in each task. A
+    shared head has an output for each class of the dataset in both scenarios: docs/deviations.md, Split-MNIST.
+    """
+
+    kind: ClassVar[str] = "split"
+    origin: ClassVar[str] = "Zenke et al. 2017"
+
+    classes_per_task: int = field(default=2, metadata=parsed(int, "a whole number"))
+    tasks: int = field(default=0, metadata=parsed(int, "a whole number, 0 for as many as there are classes for"))
+    order: tuple[int, ...] = field(default=(), metadata=parsed(whole_numbers, "classes parted by commas"))
+    shuffled: bool = field(
+        default=False, metadata=parsed(yes_or_no, "yes to draw the order of the classes from the seed, or no")
+    )
+
+    def __post_init__(self) -> None:
+        if self.classes_per_task < 1 or self.tasks < 0:
+            given = f"classes_per_task={self.classes_per_task}, tasks={self.tasks}"
+            raise ValueError(f"Expected 1 class or more a task, and 0 tasks (all) or more, got {given}.")
+        if self.order and self.shuffled:
+            raise ValueError("Expected an order or shuffled classes, got both. Leave one out.")
+
+    def task_count(self, classes: int) -> int:
+        """As many as were asked for, or as the classes fill."""
+        return self.tasks or len(self.order or range(classes)) // self.classes_per_task
+
+    def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
+        """The groups in the order of their classes."""
+        order = self._order(images, check_seed(seed))
+        groups = [order[start : start + self.classes_per_task] for start in range(0, len(order), self.classes_per_task)]
+        tasks = tuple(
+            make_task(
+                images,
+                _task_name([images.class_names[label] for label in group]),
+                classes=group,
+                targets=group if self.scenario is Scenario.CLASS else range(len(group)),
+                pixels=None,
+                validation=validation,
+            )
+            for group in groups
+        )
+        heads = (self.classes_per_task,) * len(tasks) if self.scenario is Scenario.TASK else (images.classes,)
+        return TaskStream(self.name, tasks, self.scenario, images.input_shape, heads)
+
+    def _order(self, images: ImageSet, seed: int) -> tuple[int, ...]:
+        """The classes that are learned, task after task."""
+        order = self.order or tuple(range(images.classes))
+        if self.shuffled:
+            order = tuple(int(label) for label in random_order(images.classes, seed, 0))
+        if len(set(order)) < len(order) or not set(order) <= set(range(images.classes)):
+            raise ValueError(
+                f"Expected an order of different classes from 0 to {images.classes - 1}, got {self.order}."
+            )
+        needed = self.tasks * self.classes_per_task if self.tasks else len(order)
+        if needed > len(order) or needed % self.classes_per_task:
+            raise ValueError(
+                f"Expected tasks of {self.classes_per_task} classes out of {len(order)}, got {self.tasks or 'all'}. "
+                f"Choose a number of classes a task that divides {len(order)}, or fewer tasks."
+            )
+        return order[:needed]
+
+
+def _task_name(class_names: list[str]) -> str:
+    """Every class by name while they are few, else the first and the last."""
+    if len(class_names) > 3:
+        return f"{class_names[0]}, ..., {class_names[-1]}"
+    return ", ".join(class_names)

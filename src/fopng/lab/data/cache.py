@@ -1,0 +1,106 @@
+"""The user's cache folder: decoded arrays as .npy files, written whole or not at all, and the lock that guards them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from fopng.lab.data.contents import PARTS, Arrays, ByteArray, Contents
+from fopng.lab.storage.locks import hold_when_free
+
+
+def cache_folder() -> Path:
+    """FOPNG_CACHE, or `fopng` in the cache folder of this system's user."""
+    if own := os.environ.get("FOPNG_CACHE"):
+        return Path(own).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "fopng"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fopng"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "fopng"
+    return Path.home() / ".cache" / "fopng"
+
+
+def arrays_folder(name: str) -> Path:
+    """Where the decoded arrays of a dataset are."""
+    return cache_folder() / "arrays" / name
+
+
+def downloads_folder(name: str) -> Path:
+    """Where unfinished downloads of a dataset wait to be resumed."""
+    return cache_folder() / "downloads" / name
+
+
+@contextmanager
+def locked(name: str, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Only one process at a time decodes or fetches a dataset; `waiting` is called when another one holds the lock."""
+    folder = cache_folder() / "locks"
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(hold_when_free(folder / f"{name}.lock", waiting=waiting))
+        except OSError as error:
+            # Without a place for the lock there is none to share.
+            warn_unwritable(error)
+        yield
+
+
+def open_arrays(name: str, contents: Contents) -> Arrays | None:
+    """The decoded arrays, memory-mapped read-only, or None unless all four are there in their right shapes."""
+    try:
+        files = {part: arrays_folder(name) / f"{part}.npy" for part in PARTS}
+        # A plain array over the mapped memory: np.memmap itself makes every batch dearer.
+        arrays: Arrays = {part: np.asarray(np.load(file, mmap_mode="r")) for part, file in files.items()}
+    except (OSError, ValueError, EOFError):
+        return None
+    right = all(arrays[part].shape == contents.shape(part) and arrays[part].dtype == np.uint8 for part in PARTS)
+    return arrays if right else None
+
+
+def save_arrays(name: str, arrays: Arrays) -> None:
+    """Write the four arrays to a temporary folder, flush them, and rename the folder into place."""
+    target = arrays_folder(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
+        written = Path(scratch) / name
+        written.mkdir()
+        for part in PARTS:
+            _write(written / f"{part}.npy", arrays[part])
+        # A damaged folder is moved away first: a rename never replaces a folder that holds files.
+        if target.exists():
+            target.rename(Path(scratch) / "damaged")
+        written.rename(target)
+
+
+def remove_arrays(name: str) -> None:
+    """Forget the decoded arrays of a dataset."""
+    shutil.rmtree(arrays_folder(name), ignore_errors=True)
+
+
+def remove_downloads(name: str) -> None:
+    """Forget what was downloaded for a dataset."""
+    shutil.rmtree(downloads_folder(name), ignore_errors=True)
+
+
+def warn_unwritable(error: Exception) -> None:
+    """Say that arrays cannot be kept: loading works, but decodes again every time."""
+    warnings.warn(
+        f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
+        stacklevel=2,
+    )
+
+
+def _write(path: Path, array: ByteArray) -> None:
+    with path.open("wb") as stream:
+        np.save(stream, np.ascontiguousarray(array))
+        stream.flush()
+        os.fsync(stream.fileno())

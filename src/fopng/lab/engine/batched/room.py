@@ -1,0 +1,131 @@
+"""How many runs fit on a device side by side, estimated before the start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from fopng.curvature.estimate import held_at_most
+from fopng.lab.data.splits import Split
+from fopng.lab.engine.batched.samples import are_shared
+from fopng.lab.engine.batched.sampling import draws_in_a_pass
+from fopng.lab.engine.batched.stacked import StackedRuns
+from fopng.lab.engine.plan import Plan
+from fopng.memory.gradients import SLAB_BYTES
+from fopng.optim.projected import ProjectedMethod
+from fopng.optim.replay_base import RehearsingMethod
+
+VECTORS = 16
+"""Vectors of the size of the weights that a run holds at a time, at the most: gradients, steps, Fishers, moments and so on."""
+
+SHARE = 0.8
+"""The share of the free memory that is planned with; the rest is for what the allocator cannot use."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@final
+class Footprint:
+    """The memory that runs like these take side by side: so much at any rate, and so much for each.
+
+    Args:
+        plans: two of the runs, or one.
+        device: where they are done.
+        lanes: such pieces of work that have the device at the same time.
+    """
+
+    def __init__(self, plans: Sequence[Plan], device: torch.device, lanes: int = 1) -> None:
+        runs = StackedRuns(plans[:1], device)
+        plan, numbers = plans[0], runs.model.theta.element_size()
+        trained = [[p.stream[task].train for p in plans] for task in range(len(plan.stream))]
+        measured = [[p.stream[task].test for p in plans] for task in range(len(plan.stream))]
+        train, tests = _sample_bytes(trained, numbers), _sample_bytes(measured, numbers)
+        self.common = 2 * held_at_most(device, lanes) + 2 * SLAB_BYTES + max(train.shared) + sum(tests.shared)
+        self.each = (
+            VECTORS * numbers * runs.model.layout.size
+            + 3 * plan.batch_size * runs.sample_bytes
+            + _stored_bytes(runs)
+            + _rehearsal_bytes(runs)
+            + numbers * runs.method.matrix_numbers()
+            + max(train.own)
+            + sum(tests.own)
+        )
+
+    def count(self, free: int) -> int:
+        """How many runs fit into so many bytes, one at least."""
+        return max(1, int((SHARE * free - self.common) // self.each))
+
+
+def free_memory(device: torch.device) -> int | None:
+    """The bytes that can still be had on a device; None where nobody knows."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type != "cpu":
+        return None
+    found = [value for value in (_available(), _allowed()) if value is not None]
+    return min(found, default=None)
+
+
+def _available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text()
+        return 1024 * int(text.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _allowed() -> int | None:
+    """What the container that this process is in may still take."""
+    try:
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return None
+    return max(0, limit - used)
+
+
+@final
+@dataclass(frozen=True)
+class _Samples:
+    """Bytes of samples, task by task: of those that all runs share, and of those that each has of its own."""
+
+    shared: list[int]
+    own: list[int]
+
+
+def _sample_bytes(splits: Sequence[Sequence[Split]], numbers: int) -> _Samples:
+    sizes = [_split_bytes(group[0], numbers) for group in splits]
+    shared = [size if are_shared(group) else 0 for size, group in zip(sizes, splits, strict=True)]
+    return _Samples(shared, [size - common for size, common in zip(sizes, shared, strict=True)])
+
+
+def _split_bytes(split: Split, numbers: int) -> int:
+    # once as it is read, once stacked
+    return 2 * numbers * len(split) * torch.Size(split.input_shape).numel()
+
+
+def _rehearsal_bytes(runs: StackedRuns) -> int:
+    """The samples that a run keeps, while they are joined to the earlier ones, and what a pass over some of them takes."""
+    method, stream = runs.method, runs.plans[0].stream
+    if not isinstance(method, RehearsingMethod):
+        return 0
+    extent, theta = method.extent(len(stream), len(stream[0].train)), runs.model.theta
+    sample = theta.element_size() * torch.Size(stream[0].train.input_shape).numel()
+    draws = draws_in_a_pass(extent.asked, extent.draws, theta)
+    # the weights of each draw, and its gradients before they are joined
+    vectors = extent.gradients + (2 * draws if draws > 1 else 0)
+    asked = 3 * extent.asked * draws * runs.sample_bytes
+    return 3 * extent.kept * sample + asked + vectors * theta.element_size() * runs.model.layout.size
+
+
+def _stored_bytes(runs: StackedRuns) -> int:
+    """The gradients that a run stores, while they are joined to the earlier ones, and their Gram matrices."""
+    method = runs.method
+    if not isinstance(method, ProjectedMethod):
+        return 0
+    directions = method.gradients_per_task * len(runs.plans[0].stream)
+    if method.max_directions is not None:
+        directions = min(directions, method.max_directions + method.gradients_per_task)
+    return directions * (3 * runs.gradient_bytes + 4 * 8 * directions) + method.gradients_per_task * runs.sample_bytes

@@ -1,0 +1,188 @@
+"""Samples of R runs to keep, and the gradients on them in the middle of a step."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.core.batch import Batch, TaskName, sample_count, take
+from fopng.core.kernels import usable
+from fopng.core.likelihood import Categorical
+from fopng.gradients.per_sample import GradientSource
+from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.lab.engine.batched.stacking import StackedModel
+from fopng.lab.engine.loop import predict_task
+from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
+from fopng.memory.replay_samples import Drawn
+
+ASKED = 64
+"""Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""
+
+IN_A_PASS = 256
+"""Samples of each run that are rehearsed in one pass at the most, where several small draws go together."""
+
+
+@final
+@dataclass(frozen=True)
+class StackedTaskSamples:
+    """The samples of a task of R runs, drawn as each run would draw them alone.
+
+    Args:
+        source: the model.
+        theta: the parameters now, `[R, p]`.
+        samples: the training samples.
+        number: of the task.
+        generators: one a run.
+        measure: gives the sensitivity of the answers.
+    """
+
+    source: GradientSource
+    theta: Tensor
+    samples: StackedSamples
+    number: int
+    generators: Sequence[torch.Generator]
+    measure: Callable[[int | None], Tensor]
+
+    def draw(self, count: int | None) -> list[Sampled]:
+        """Some samples of each run."""
+        total = len(self.samples)
+        ranks = torch.stack([torch.randint(RANKS, (total,), generator=g) for g in self.generators]).to(
+            self.theta.device
+        )
+        found, index = ranks.topk(total if count is None else min(count, total))
+        return [Sampled((*self.samples.rows(index), self.number), found)]
+
+    def check(self, batch: Batch) -> None:
+        """The samples of a benchmark have targets that fit."""
+
+    def key(self) -> Tensor:
+        """A random number of each run, `[R]`."""
+        return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.generators]).to(self.theta.device)
+
+    def learnt(self) -> Learnt:
+        """The number of the task; its head is chosen by that."""
+        return Learnt(self.number, [])
+
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        """A batch as if it were of another task."""
+        return predict_task.as_task(batch, task)
+
+    def answers(self, batch: Batch) -> Tensor:
+        """What the models answer now, `[R, n, outputs]`."""
+        return torch.cat([self._asked(part) for part in _parts(batch, self.theta.dim() - 1)], self.theta.dim() - 1)
+
+    def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
+        """By asking."""
+        few = take(batch, torch.arange(min(FEW, sample_count(batch, 1))), 1)
+        return same_answers([self._asked(self.as_task(few, task)) for task in tasks])
+
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit."""
+        return same_answers(answers)
+
+    def sensitivity(self, samples: int | None) -> Tensor:
+        """The mean over samples of `|d |outputs|^2 / d theta|`, `[R, p]`."""
+        return self.measure(samples)
+
+    def _asked(self, batch: Batch) -> Tensor:
+        return self.source.answers(batch, parameters=self.theta)[0]
+
+
+def _parts(batch: Batch, axis: int) -> Iterator[Batch]:
+    for rows in torch.arange(sample_count(batch, axis)).split(ASKED):
+        yield take(batch, rows, axis)
+
+
+@final
+class StackedRehearser:
+    """The models of R runs in the middle of a step.
+
+    Args:
+        model: the weights.
+        keys: of what is dropped, `[R]`; None where nothing is.
+
+    Attributes:
+        reached: the names of the parameters that had a gradient.
+    """
+
+    def __init__(self, model: StackedModel, keys: Tensor | None) -> None:
+        self._model, self._keys = model, keys
+        self.reached: set[str] = set()
+
+    def gradient(self, drawn: Drawn) -> Tensor:
+        """The gradient of the loss on these samples, `[R, p]`."""
+        named = self._differentiated(drawn, self._model.leaves(), self._keys)
+        self.reached |= named.keys()
+        return self._model.layout.join(named)
+
+    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
+        """The gradient on each of these draws, `[R, k, p]`; small ones that are alike in one pass, as if they were runs."""
+        found = [self._of_group(group) for group in _small_groups(drawn, self._model.theta)]
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
+
+    def _of_group(self, drawn: Sequence[Drawn]) -> Tensor:
+        tasks = [each.batch[2] for each in drawn]
+        heads = self._model.heads(tasks) if len(drawn) > 1 else None
+        if heads is None:
+            return torch.stack([self.gradient(each) for each in drawn], 1)
+        x, y, shares = (
+            torch.stack(parts, 1).flatten(0, 1)
+            for parts in zip(*((each.batch[0], each.batch[1], each.shares) for each in drawn), strict=True)
+        )
+        keys = None if self._keys is None else self._keys.repeat_interleave(len(drawn))
+        leaves = self._model.leaves(self._model.repeated(heads))
+        named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), leaves, keys)
+        self.reached |= named.keys()
+        found = self._model.layout.join(named)
+        self._move_heads(self._model.layout.split(found), heads)
+        return found.view(-1, len(drawn), found.shape[-1])
+
+    def _move_heads(self, found: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
+        """What was found of the first head goes to the one that each draw was answered through, `[R k, *shape]`."""
+        for number, names in enumerate(heads):
+            for first, own in zip(heads[0], names, strict=True):
+                if own != first:
+                    mine = slice(number, None, len(heads))
+                    found[own][mine] = found[first][mine]
+                    found[first][mine] = 0
+                    self.reached.add(own)
+
+    def _differentiated(self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None) -> dict[str, Tensor]:
+        """The gradients of the parameters that the samples reach, by name."""
+        x, y, task = drawn.batch
+        with torch.enable_grad():
+            outputs = self._model.answers(leaves, x, task, keys)
+        signal = drawn.signal(Categorical(), outputs.detach(), y)
+        found = torch.autograd.grad(outputs, list(leaves.values()), signal, allow_unused=True)
+        return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+
+    def together(self, g: Tensor) -> Tensor:
+        """Runs side by side are in one process."""
+        return g
+
+
+def draws_in_a_pass(samples: int, draws: int, theta: Tensor) -> int:
+    """How many draws of so many samples go together; on a CPU one: no faster for the MLP, slower for the ConvNet."""
+    return max(1, min(draws, IN_A_PASS // samples)) if theta.is_cuda or usable(theta) else 1
+
+
+def _small_groups(drawn: Sequence[Drawn], theta: Tensor) -> Iterator[list[Drawn]]:
+    """Draws that follow each other, of one shape and with targets of their own, as many as are taken in one pass."""
+    group: list[Drawn] = []
+    for each in drawn:
+        fits = len(group) < draws_in_a_pass(each.shares.shape[-1], len(drawn), theta)
+        if group and not (fits and _told_by_targets(each, group[0]) and _shapes(each) == _shapes(group[0])):
+            yield group
+            group = []
+        group.append(each)
+    yield group
+
+
+def _told_by_targets(*drawn: Drawn) -> bool:
+    return all(each.answers is None and each.batch[1] is not None for each in drawn)
+
+
+def _shapes(drawn: Drawn) -> tuple[torch.Size, ...]:
+    return drawn.batch[0].shape, drawn.batch[1].shape, drawn.shares.shape

@@ -1,0 +1,161 @@
+"""R runs as one: their weights, their method, what they draw from, and which of them still go on."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+
+from fopng.core.batch import NotFinite
+from fopng.gradients.per_sample import GradientSource
+from fopng.lab.data.splits import ArraySplit
+from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.lab.engine.batched.stacking import NotStackable, StackedModel, stack_methods, stack_rates
+from fopng.lab.engine.loop import predict_task
+from fopng.lab.engine.plan import Plan
+from fopng.lab.engine.seeds import Seeds
+from fopng.lab.engine.stages import Stage
+from fopng.optim.method import Method
+
+TRIAL = 2
+"""Samples that the stacked model is tried on before anything starts."""
+
+
+@final
+class StackedRuns:
+    """The runs of a wave, ready to be trained together; `NotStackable` says why they cannot be.
+
+    Args:
+        plans: the runs.
+        device: where they are done.
+
+    Attributes:
+        alive: which of them still go on, `[R]`.
+        sample_bytes: the memory that estimates on one sample of one run take.
+        gradient_bytes: the memory that one stored gradient of one run takes.
+    """
+
+    def __init__(self, plans: Sequence[Plan], device: torch.device) -> None:
+        check_alike(plans)
+        self.plans, self.device = plans, device
+        seeds = [Seeds(plan.seed) for plan in plans]
+        precision = plans[0].precision
+        models = [
+            plan.make_model(own.weights).to(device, precision.dtype) for plan, own in zip(plans, seeds, strict=True)
+        ]
+        self.generators = [torch.Generator().manual_seed(own.fisher) for own in seeds]
+        optimizers = [
+            plan.make_optimizer(model, first_task="own", predict=predict_task, generator=generator)
+            for plan, model, generator in zip(plans, models, self.generators, strict=True)
+        ]
+        layout = optimizers[0].layout
+        self.model = StackedModel(models, layout, [own.dropout for own in seeds], precision)
+        self.method: Method = stack_methods([o.method for o in optimizers], device, precision.dtype)
+        self.method.attach(layout)
+        self.method.move(self.model.theta[:1, 0], self.model.theta)
+        self.rate = stack_rates([float(o.param_groups[0]["lr"]) for o in optimizers], self.model.theta)
+        firsts = [plan.first_task_lr for plan in plans if plan.first_task_lr is not None]
+        self.first_rate = stack_rates(firsts, self.model.theta) if firsts else None
+        self.source = GradientSource(models[0], predict=predict_task, layout=layout)
+        self.alive = torch.ones(len(plans), dtype=torch.bool, device=device)
+        self.stages = [
+            [
+                Stage(number, plan.stages[number], plan.stream, plan.batch_size, own, device, precision.dtype)
+                for plan, own in zip(plans, seeds, strict=True)
+            ]
+            for number in range(len(plans[0].stages))
+        ]
+        self.sample_bytes, self.gradient_bytes = self._tried()
+
+    @property
+    def count(self) -> int:
+        """The number of runs, R."""
+        return len(self.plans)
+
+    @property
+    def label(self) -> str:
+        """The runs in words."""
+        first = self.plans[0].label
+        return first if self.count == 1 else f"{first} and {self.count - 1} more"
+
+    def prove(self, samples: StackedSamples, task: int) -> bool:
+        """Have the model's gradients for a task proven before they are used, by a run whose numbers allow it; say if any go on."""
+        while self.bury():
+            few = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))
+            try:
+                self.source.bytes_per_sample((*few, task), self.model.theta)
+            except NotFinite:
+                # The proof is the first run's: alone, it would have ended here.
+                self.alive[0] = False
+            else:
+                return True
+        return False
+
+    def bury(self) -> bool:
+        """Give runs that have diverged the weights of one that has not, so that nothing they compute can hurt; say if any go on."""
+        going = self.alive.nonzero().flatten().tolist()
+        if going and len(going) < self.count:
+            self.model.theta[~self.alive] = self.model.theta[going[0]].clone()
+        return bool(going)
+
+    def note_nonfinite(self) -> None:
+        """Strike out runs whose weights are no longer numbers."""
+        self.alive.logical_and_(self.model.theta.isfinite().all(-1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes while the runs go on."""
+        return {
+            "theta": self.model.theta,
+            "method": self.method.state_dict(),
+            "alive": self.alive,
+            "generators": [generator.get_state() for generator in self.generators],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take a state over."""
+        self.model.theta.copy_(state["theta"])
+        self.method.load_state_dict(state["method"], self.model.layout, self.model.theta[0])
+        self.alive.copy_(state["alive"])
+        for generator, held in zip(self.generators, state["generators"], strict=True):
+            generator.set_state(held)
+
+    def _tried(self) -> tuple[int, int]:
+        """Ask the model for all runs at once, as a step and an estimate will; the bytes of one sample and of one gradient."""
+        train = self.plans[0].stream[0].train
+        x, y = train.read(torch.zeros(TRIAL, dtype=torch.int64), self.device)
+        x = x.to(self.model.theta.dtype).expand(self.count, *x.shape)
+        y = y.expand(self.count, *y.shape)
+        task = self.plans[0].stages[0][0]
+        try:
+            leaves = self.model.leaves()
+            self.model.template.train()
+            answers = self.model(leaves, x, task, self.model.next_keys())
+            torch.autograd.grad(answers.sum(), list(leaves.values()), allow_unused=True)
+            batch = (x, y, task)
+            [found] = self.source.gradients(batch, "ground-truth", parameters=self.model.theta)
+            sample = self.source.bytes_per_sample(batch, self.model.theta) // self.count
+            held = [tensor for layer in found.layers.values() for tensor in layer.tensors().values()]
+            return sample, sum(t.numel() * t.element_size() for t in held) // (TRIAL * self.count)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            name = type(self.model.template).__name__
+            raise NotStackable(f"{name} cannot be asked for several runs at once: {_first_line(error)}") from error
+
+
+def check_alike(plans: Sequence[Plan]) -> None:
+    """Raise unless the runs differ in seed and settings alone."""
+    first = plans[0]
+    for plan in plans:
+        for name in ("stages", "epochs", "batch_size", "precision"):
+            if getattr(plan, name) != getattr(first, name):
+                raise NotStackable(f"Expected runs with the same {name} side by side, got different ones.")
+        if (plan.first_task_lr is None) != (first.first_task_lr is None):
+            raise NotStackable("Expected first tasks learnt in one way side by side, got different ones.")
+        if any(len(tasks) > 1 for tasks in plan.stages):
+            raise NotStackable("Expected one task at a time, got several together (joint training).")
+        if not all(isinstance(split, ArraySplit) for task in plan.stream for split in task.splits):
+            raise NotStackable("Expected tasks in arrays, got a dataset that may draw its samples at random.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]

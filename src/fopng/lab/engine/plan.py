@@ -1,0 +1,106 @@
+"""What a run is, for the loop, and what comes out of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, final
+
+import torch
+from torch import nn
+
+from fopng.core.batch import Predict
+from fopng.lab.benchmarks.stream import TaskStream
+from fopng.lab.engine.precision import Precision
+from fopng.optim.optimizer import ContinualOptimizer, FirstTask
+
+Row = tuple[float | None, ...]
+
+
+class MakeOptimizer(Protocol):
+    """A method with its settings, waiting for a model."""
+
+    def __call__(
+        self, model: nn.Module, *, first_task: FirstTask, predict: Predict, generator: torch.Generator
+    ) -> ContinualOptimizer:
+        """The optimizer of this model."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run, ready to be done."""
+
+    label: str
+    """In words, such as `split-mnist fopng seed 0`."""
+    stream: TaskStream
+    stages: tuple[tuple[int, ...], ...]
+    """The tasks that are learnt together, stage after stage: `one_by_one` or `all_at_once`."""
+    make_model: Callable[[int], nn.Module]
+    """From the seed of the weights to a model that takes `model(x, task=number)`."""
+    make_optimizer: MakeOptimizer
+    first_task_lr: float | None
+    """The rate of the plain SGD that learns the first stage; None where the method learns it itself."""
+    epochs: int
+    batch_size: int
+    seed: int
+    precision: Precision = field(default_factory=Precision)
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """The configuration, for observers."""
+
+
+@final
+@dataclass(kw_only=True)
+class Outcome:
+    """What a run measured, growing while it goes on; the tasks that were not measured are None."""
+
+    accuracy: list[Row] = field(default_factory=list)
+    """Row k: on test after task k, one number a task."""
+    validation_accuracy: list[Row] | None = None
+    initial_accuracy: Row | None = None
+    """Before any training."""
+    accuracy_before: list[float | None] = field(default_factory=list)
+    """On each task's test set just before it was learnt."""
+    removed_fraction_by_task: list[float | None] = field(default_factory=list)
+    compression_error_by_task: list[float | None] = field(default_factory=list)
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    status: Literal["finished", "diverged"] = "finished"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        return dict(vars(self))
+
+
+def append_row(matrix: list[Row], row: Row, task: int) -> None:
+    """Add the row after a task; tasks before it that were never the last one learnt, as in joint training, have none."""
+    nothing: Row = (None,) * len(row)
+    matrix.extend([nothing] * (task - len(matrix)))
+    matrix.append(row)
+
+
+def mean(row: Row) -> float:
+    """The mean of what was measured."""
+    measured = [value for value in row if value is not None]
+    return sum(measured) / len(measured)
+
+
+@final
+@dataclass
+class Position:
+    """How far a run is: everything before it is done."""
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+    """Steps of the epoch."""
+    done: int = 0
+    """Steps of the run."""
+
+
+class Interrupted(Exception):
+    """Work was asked to stop, and is saved."""
+
+
+def stopped_after(done: int, steps: int) -> Interrupted:
+    """Runs were stopped between two steps."""
+    return Interrupted(f"Stopped after {done} of {steps} steps.")

@@ -1,0 +1,75 @@
+"""Many results in one small file, to be committed: what runs share is said once, and nothing that follows from the rest."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fopng.lab.runs.config import canonical_json
+from fopng.lab.runs.result import LATER, STORED, DamagedFileError, RunResult
+
+SUFFIX = ".results.json"
+
+FORMAT = 1
+
+_OWN = ("settings", "seed")
+
+
+def bundle_text(results: Iterable[RunResult]) -> str:
+    """The text of a bundle: a block for each set of runs that differ in settings and seed alone, a line a run."""
+    blocks = []
+    for _, members in grouped(results, _shared_text):
+        shared = _shared(members[0])
+        runs = ",\n".join(f"   {canonical_json(_own(result))}" for result in members)
+        blocks.append(f'  {{"shared": {canonical_json(shared)},\n  "runs": [\n{runs}\n  ]}}')
+    return f'{{"format": {FORMAT}, "results": [\n' + ",\n".join(blocks) + "\n]}\n"
+
+
+def read_bundle(path: Path) -> list[RunResult]:
+    """The results of a bundle; `DamagedFileError` when it is none."""
+    content = path.read_bytes()
+    try:
+        members = json.loads(content)
+        if members["format"] != FORMAT:
+            raise ValueError(f"Expected format {FORMAT}, got {members['format']!r}.")
+        return [_result(block["shared"], run) for block in members["results"] for run in block["runs"]]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DamagedFileError(f"Expected a file of results in {path}, got: {error} Export it again.") from error
+
+
+def _shared(result: RunResult) -> dict[str, Any]:
+    members = result.as_dict()
+    config: Any = members["config"]
+    return {
+        "config": {name: value for name, value in config.items() if name not in _OWN},
+        "environment": members["environment"],
+    }
+
+
+def _own(result: RunResult) -> dict[str, Any]:
+    members = result.as_dict()
+    measured = (*STORED, *(name for name in LATER if members[name]))
+    return {name: members[name] for name in (*_OWN, *measured) if name != "environment"}
+
+
+def _result(shared: Mapping[str, Any], run: Mapping[str, Any]) -> RunResult:
+    config = {**shared["config"], **{name: run[name] for name in _OWN}}
+    return RunResult.from_dict({**run, "config": config, "environment": shared["environment"]})
+
+
+def _shared_text(result: RunResult) -> str:
+    return canonical_json(_shared(result))
+
+
+def reading_order(result: RunResult) -> tuple[str, str, str, str, int, str]:
+    """A key that sorts results by benchmark, protocol, method, settings and seed."""
+    config = result.config
+    settings = canonical_json(config.settings)
+    return config.benchmark, config.protocol, config.method, settings, config.seed, config.key
+
+
+def grouped(results: Iterable[RunResult], key: Callable[[RunResult], str]) -> list[tuple[str, list[RunResult]]]:
+    """Groups of results in the order of their keys, each in reading order."""
+    ordered = sorted(results, key=lambda result: (key(result), reading_order(result)))
+    return [(name, list(members)) for name, members in groupby(ordered, key)]

@@ -1,0 +1,296 @@
+"""What experiments show, as values: how accuracy responds to a sweep or an ablation, and what became of a claim.
+
+Everything is computed from the results that it holds, so that a page, a table and `--json` say the same.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, final
+
+from fopng.lab.runs import scores
+from fopng.lab.runs.config import FrozenMapping, Value, canonical_json, differing, plain
+from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.scores import Estimate
+
+Unit = Literal["points", "times"]
+"""Of a difference or a ratio: accuracies in fractions of 1 that are shown as percentage points, or a plain factor."""
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    OPEN = "not decided by these runs"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One choice of settings in a sweep, over the seeds it was tried with, measured on the held-out part."""
+
+    settings: Mapping[str, Value]
+    """Those that the sweep varies."""
+    results: tuple[RunResult, ...]
+    refused: str | None = None
+    """Why it may not be chosen; None when it may."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", FrozenMapping(self.settings))
+
+    @property
+    def accuracy(self) -> Estimate:
+        """The final accuracy over all tasks, on the held-out part."""
+        return Estimate.of([final_validation_accuracy(result) for result in self.results])
+
+    @property
+    def first_task(self) -> float:
+        """The least accuracy on the first task when it had just been learnt; NaN when a run did not get there."""
+        found = [_first_task(result) for result in self.results]
+        return math.nan if any(map(math.isnan, found)) else min(found, default=math.nan)
+
+    @property
+    def diverged(self) -> int:
+        """How many runs ended in numbers that are none."""
+        return sum(result.status == "diverged" for result in self.results)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "settings": plain(self.settings),
+            "validation_accuracy": estimate_as_dict(self.accuracy),
+            "first_task_accuracy": _or_none(self.first_task),
+            "diverged": self.diverged,
+            "refused": self.refused,
+            "runs": keys_of(self.results),
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """How a method responded to the settings of a sweep on a benchmark, and what was chosen."""
+
+    benchmark: str
+    protocol: str
+    method: str
+    points: tuple[Point, ...]
+    """In the order of the sweep."""
+    chosen: Point | None
+    """None where no point could be chosen."""
+    notes: tuple[str, ...] = ()
+    """What somebody who uses the choice should know: ties, runs that diverged, a choice at the grid's edge."""
+
+    @property
+    def names(self) -> list[str]:
+        """The settings that vary, in alphabetical order."""
+        return differing([point.settings for point in self.points])
+
+    def profile(self, name: str) -> list[tuple[Value, Point]]:
+        """For each value of a setting, in rising order, the best point that has it, whatever its other settings."""
+        best: dict[str, Point] = {}
+        for point in self.points:
+            value = canonical_json(point.settings.get(name))
+            if value not in best or _mean(point) > _mean(best[value]):
+                best[value] = point
+        return [
+            (point.settings.get(name), point)
+            for point in sorted(best.values(), key=lambda p: rank(p.settings.get(name)))
+        ]
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "benchmark": self.benchmark,
+            "protocol": self.protocol,
+            "method": self.method,
+            "chosen": None if self.chosen is None else self.chosen.as_dict(),
+            "notes": list(self.notes),
+            "points": [point.as_dict() for point in self.points],
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One value of an ablated setting, over seeds, measured on test."""
+
+    value: Value
+    results: tuple[RunResult, ...]
+
+    @property
+    def accuracy(self) -> Estimate:
+        """The final accuracy over all tasks."""
+        return Estimate.of(list(self.by_seed().values()))
+
+    @property
+    def forgetting(self) -> Estimate:
+        """The mean fall of each task from its best."""
+        return Estimate.of([result.forgetting for result in self.results])
+
+    @property
+    def diverged(self) -> int:
+        """How many runs ended in numbers that are none."""
+        return sum(result.status == "diverged" for result in self.results)
+
+    def by_seed(self) -> dict[int, float | None]:
+        """The final accuracy of each seed."""
+        return final_by_seed(self.results)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "value": plain(self.value),
+            "accuracy": estimate_as_dict(self.accuracy),
+            "forgetting": estimate_as_dict(self.forgetting),
+            "diverged": self.diverged,
+            "runs": keys_of(self.results),
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """One setting of a method varied, all others kept."""
+
+    setting: str
+    benchmark: str
+    protocol: str
+    method: str
+    paper_value: Value
+    """The one that the paper's comparisons use; None also stands for all samples."""
+    steps: tuple[Step, ...]
+    """In rising order; None, for all samples, is the last."""
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "setting": self.setting,
+            "benchmark": self.benchmark,
+            "protocol": self.protocol,
+            "method": self.method,
+            "paper_value": plain(self.paper_value),
+            "steps": [step.as_dict() for step in self.steps],
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One number behind a verdict: a difference or a ratio, paired over seeds."""
+
+    words: str
+    """What was compared with what, and where."""
+    estimate: Estimate
+    low: float
+    """The interval that the verdict rests on; NaN where one seed, or none, gives no interval."""
+    high: float
+    confidence: float
+    unit: Unit
+    verdict: Verdict
+    runs: tuple[str, ...]
+    """Their keys."""
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "words": self.words,
+            "estimate": estimate_as_dict(self.estimate),
+            "interval": [_or_none(self.low), _or_none(self.high)],
+            "confidence": self.confidence,
+            "unit": self.unit,
+            "verdict": self.verdict.value,
+            "runs": list(self.runs),
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A sentence of the paper, and what the runs say about it."""
+
+    claim: str
+    """A short name."""
+    sentence: str
+    """As the paper has it."""
+    place: str
+    """Where it stands there."""
+    reading: str
+    """What was taken to be the question, in words that can be checked."""
+    condition: str
+    """Under which protocol, and with whose settings, the runs were made."""
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    missing: tuple[str, ...] = ()
+    """Which runs would be needed and are not there, in words."""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The keys of all the runs it rests on."""
+        return tuple(sorted({key for evidence in self.evidence for key in evidence.runs}))
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "claim": self.claim,
+            "sentence": self.sentence,
+            "place": self.place,
+            "reading": self.reading,
+            "condition": self.condition,
+            "verdict": self.verdict.value,
+            "evidence": [evidence.as_dict() for evidence in self.evidence],
+            "missing": list(self.missing),
+        }
+
+
+def final_validation_accuracy(result: RunResult) -> float:
+    """`A_T` on the held-out part; NaN where there is none, or the run did not end."""
+    return scores.final_average_accuracy(result.validation_accuracy or ())
+
+
+def final_by_seed(results: Sequence[RunResult]) -> dict[int, float | None]:
+    """The final test accuracy of each seed; None where the run did not get there."""
+    return {result.config.seed: _or_none(result.final_accuracy) for result in results}
+
+
+def keys_of(results: Sequence[RunResult]) -> list[str]:
+    """The keys of these runs."""
+    return [result.config.key for result in results]
+
+
+def estimate_as_dict(estimate: Estimate) -> dict[str, object]:
+    """An estimate for JSON, with both of the paper's intervals."""
+    return {
+        "mean": _or_none(estimate.mean),
+        "half_width_68": _or_none(estimate.half_width(0.68)),
+        "half_width_95": _or_none(estimate.half_width(0.95)),
+        "count": estimate.count,
+        "missing": estimate.missing,
+    }
+
+
+def rank(value: Value) -> tuple[bool, float, str]:
+    """A key that sorts values as people expect: numbers by size, then words, and None, which stands for all, last.
+
+    >>> sorted([None, 16, "a", 1], key=rank)
+    [1, 16, 'a', None]
+    """
+    number = float(value) if isinstance(value, int | float) else math.inf
+    return value is None, number, "" if value is None else canonical_json(value)
+
+
+def _mean(point: Point) -> float:
+    mean = point.accuracy.mean
+    return -math.inf if math.isnan(mean) or point.refused else mean
+
+
+def _first_task(result: RunResult) -> float:
+    measured = result.validation_accuracy or result.accuracy
+    first = measured[0][0] if measured and measured[0] else None
+    return math.nan if first is None else first
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

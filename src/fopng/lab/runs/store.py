@@ -1,0 +1,210 @@
+"""Runs on disk: `<root>/<benchmark>/<method>/<key>/`, each with its configuration, its log and its result."""
+
+import contextlib
+import hashlib
+import json
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from fopng.lab.storage import atomic
+from fopng.lab.runs import bundle
+from fopng.lab.storage import locks
+from fopng.lab.storage.checkpoint import Checkpoint
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.result import DamagedFileError, RunResult, read_result, result_text
+
+
+@final
+@dataclass(frozen=True)
+class Store:
+    """All the runs below one folder."""
+
+    root: Path
+
+    def folder(self, config: RunConfig) -> "RunFolder":
+        """Where this run lives, whether it was begun or not."""
+        path = self.root / folder_name(config.benchmark) / folder_name(config.method) / config.key
+        return RunFolder(path, config)
+
+    def take(self, results: Iterable[RunResult]) -> int:
+        """Make finished runs of results from elsewhere. Says how many; those that are finished here are left alone.
+
+        Raises:
+            HeldError: another process is doing one of them.
+        """
+        taken = 0
+        for result in results:
+            folder = self.folder(result.config)
+            with folder.claim() as done:
+                if done is None:
+                    folder.finish(result)
+                    taken += 1
+        return taken
+
+    def results(
+        self,
+        where: Callable[[RunResult], bool] = lambda result: True,
+        *,
+        damaged: Callable[[DamagedFileError], None] | None = None,
+    ) -> list[RunResult]:
+        """Every finished run, in its own folder or in a bundle, in the order of benchmark, method, settings and seed.
+
+        Args:
+            where: which results to keep, such as `selection(methods=["sgd"])`.
+            damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
+        """
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"Expected a folder of runs, got {self.root}. Run something, or name the folder.")
+        found = []
+        for path in sorted([*self.root.rglob("result.json"), *self.root.rglob(f"*{bundle.SUFFIX}")]):
+            try:
+                found += _read(path)
+            except DamagedFileError as error:
+                if damaged is None:
+                    raise
+                damaged(error)
+        return sorted(filter(where, found), key=bundle.reading_order)
+
+
+def selection(
+    *,
+    benchmarks: list[str] | None = None,
+    methods: list[str] | None = None,
+    protocols: list[str] | None = None,
+    seeds: list[int] | None = None,
+    validation: bool | None = None,
+) -> Callable[[RunResult], bool]:
+    """A filter for `Store.results`: each member that is given must hold; None keeps all."""
+
+    def keeps(result: RunResult) -> bool:
+        config = result.config
+        return (
+            (benchmarks is None or config.benchmark in benchmarks)
+            and (methods is None or config.method in methods)
+            and (protocols is None or config.protocol in protocols)
+            and (seeds is None or config.seed in seeds)
+            and (validation is None or config.validation == validation)
+        )
+
+    return keeps
+
+
+@final
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder."""
+
+    path: Path
+    config: RunConfig
+
+    @property
+    def log(self) -> Path:
+        """`log.jsonl`."""
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What an unfinished run goes on from."""
+        return Checkpoint(self.path)
+
+    def result(self) -> RunResult | None:
+        """The result, when the run is finished."""
+        try:
+            result = read_result(self.path / "result.json")
+        except FileNotFoundError:
+            return None
+        if result.config != self.config:
+            raise DamagedFileError(
+                f"Expected the run {self.config.key} in {self.path}, got the result of {result.config.key}. "
+                "Delete it and run it again."
+            )
+        return result
+
+    @contextlib.contextmanager
+    def claim(self, *, again: bool = False) -> Iterator[RunResult | None]:
+        """Hold the run for this process. Gives its result when it is finished already: then there is nothing to do.
+
+        Args:
+            again: forget an earlier result, log and checkpoint, and start over.
+
+        Raises:
+            HeldError: another process is doing this run; the message says which.
+        """
+        with contextlib.ExitStack() as held:
+            with atomic.as_write_error(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locks.hold(self.path / "lock"))
+            atomic.remove_partials(self.path)
+            if again:
+                self._forget()
+            if (result := self.result()) is None:
+                self._begin()
+            yield result
+
+    def finish(self, result: RunResult) -> None:
+        """Write the result, and only then let the checkpoint go. For the process that claimed the run."""
+        if result.config != self.config:
+            raise ValueError(
+                f"Expected the result of run {self.config.key}, got one of {result.config.key}. Mend the caller."
+            )
+        atomic.write_text(self.path / "result.json", result_text(result))
+        self.checkpoint.clear()
+
+    def _begin(self) -> None:
+        path = self.path / "config.json"
+        if path.exists() and _read_config(path) == self.config:
+            return
+        # A configuration that cannot be read is written anew: its folder's name says what it was.
+        atomic.write_text(path, atomic.readable_json(self.config.as_dict()) + "\n")
+
+    def _forget(self) -> None:
+        for path in (self.path / "result.json", self.log):
+            path.unlink(missing_ok=True)
+        self.checkpoint.clear()
+
+
+def folder_name(name: str) -> str:
+    """A name as a folder, whatever characters it has and however long it is.
+
+    >>> folder_name("split-mnist"), folder_name("../up")
+    ('split-mnist', '..%2Fup')
+    """
+    quoted = urllib.parse.quote(name, safe="", errors="backslashreplace")
+    if len(quoted) > 100:
+        quoted = f"{quoted[:80]}-{hashlib.sha256(quoted.encode()).hexdigest()[:16]}"
+    return quoted.replace(".", "%2E") if set(quoted) <= {"."} else quoted
+
+
+def _read_config(path: Path) -> RunConfig | None:
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        return RunConfig.from_dict(json.loads(path.read_bytes()))
+    return None
+
+
+def _read(path: Path) -> list[RunResult]:
+    return bundle.read_bundle(path) if path.name.endswith(bundle.SUFFIX) else [read_result(path)]
+
+
+def load_results(
+    paths: Sequence[Path],
+    where: Callable[[RunResult], bool] = lambda result: True,
+    *,
+    damaged: Callable[[DamagedFileError], None] | None = None,
+) -> list[RunResult]:
+    """Every result in some places, each run once: folders of runs or of bundles, or single bundles.
+
+    Args:
+        paths: where to look.
+        where: which results to keep.
+        damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
+    """
+    found: dict[str, RunResult] = {}
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"Expected a folder of runs or a file of results, got {path}. Name one that exists.")
+        results = Store(path).results(where, damaged=damaged) if path.is_dir() else filter(where, _read(path))
+        found |= {result.config.key: result for result in results}
+    return sorted(found.values(), key=bundle.reading_order)

@@ -1,0 +1,141 @@
+"""Projecting a gradient away from the directions that old tasks depend on, and the step that follows."""
+
+import warnings
+from functools import cached_property
+from typing import Literal, Protocol, TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from fopng.curvature.metric import Metric
+from fopng.gradients.directions import Basis
+
+Form: TypeAlias = Literal["printed", "orthogonal"]
+"""The paper's `P`, or the one that makes the step Fisher-orthogonal (docs/deviations.md, 1)."""
+
+
+class IllConditioned(UserWarning):
+    """A Gram matrix could not be inverted as it is; its pseudo-inverse was used."""
+
+
+class Remover(Protocol):
+    """What takes something away from a gradient before the step."""
+
+    def removed(self, g: Tensor) -> Tensor:
+        """What is taken away: `[..., p] -> [..., p]`."""
+        ...
+
+
+@final
+class Projector:
+    """`P g = g - B (B^T F^-1 B + eps I)^-1 B^T N g`: built when the Fisher changes, called every step.
+
+    `N = I` in the printed form (eq. 19, 24). `N = F^-1` in the orthogonal one, after which `B^T F^-1 P g = 0` for `eps = 0`.
+
+    Args:
+        basis: `B`.
+        metric: `F`.
+        inverse: `(B^T F^-1 B + eps I)^-1 [..., m, m]`, float64.
+        condition: an estimate of that of the matrix that was inverted, `[...]`.
+        form: printed or orthogonal.
+    """
+
+    def __init__(self, basis: Basis, metric: Metric, inverse: Tensor, condition: Tensor, form: Form) -> None:
+        self.basis, self.metric, self.form = basis, metric, form
+        self.inverse, self.condition = inverse, condition
+
+    @classmethod
+    def build(cls, basis: Basis, metric: Metric, *, gram_damping: float | Tensor, form: Form) -> "Projector":
+        """Form and invert the Gram matrix `A = B^T F^-1 B`.
+
+        Args:
+            basis: `B`; an empty one projects nothing.
+            metric: `F`, damping included.
+            gram_damping: added to the diagonal of `A`: as it is in the printed form, times the mean of that diagonal in the
+                orthogonal one. A number, or one a replica `[...]`.
+            form: printed or orthogonal.
+        """
+        if form not in ("printed", "orthogonal"):
+            raise ValueError(f"Expected projection 'printed' or 'orthogonal', got {form!r}.")
+        if basis.count == 0:
+            return cls(basis, metric, torch.zeros(0, 0, dtype=torch.float64), torch.ones(()), form)
+        A = metric.inverse_gram(basis)
+        if not bool(A.isfinite().all()):
+            raise ValueError("Expected finite stored gradients and Fisher, got NaN or infinity in their Gram matrix.")
+        added = torch.as_tensor(gram_damping, dtype=A.dtype, device=A.device)
+        if form == "orthogonal":
+            added = added * A.diagonal(dim1=-2, dim2=-1).mean(-1)
+        damped = A + added[..., None, None] * torch.eye(basis.count, dtype=A.dtype, device=A.device)
+        inverse, condition = invert(damped, damping=gram_damping)
+        return cls(basis, metric, inverse, condition, form)
+
+    @cached_property
+    def exact_condition(self) -> Tensor:
+        """The condition of the matrix that was inverted, `[...]`: from its inverse, where that is not a pseudo-inverse."""
+        values = torch.linalg.eigvalsh(self.inverse)
+        regular = values[..., 0] > 1e-14 * values[..., -1]
+        return torch.where(regular, values[..., -1] / values[..., 0], self.condition)
+
+    def __call__(self, g: Tensor) -> Tensor:
+        """Project a gradient: `[..., p] -> [..., p]`."""
+        return g if self.basis.count == 0 else self.basis.subtract(self._coefficients(g), g)
+
+    def removed(self, g: Tensor) -> Tensor:
+        """What the projection takes away, `u = B c(g)` (eq. 12): `[..., p]`."""
+        if self.basis.count == 0:
+            return torch.zeros_like(g)
+        return self.basis.matvec(self._coefficients(g))
+
+    def _coefficients(self, g: Tensor) -> Tensor:
+        """`c(g) = (B^T F^-1 B + eps I)^-1 B^T N g`: `[..., p] -> [..., m]`."""
+        seen = self.basis.rmatvec(g if self.form == "printed" else self.metric.solve(g))
+        return (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1).to(g.dtype)
+
+
+def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Invert small symmetric matrices `[..., m, m]` in float64: Cholesky first, a pseudo-inverse where that fails.
+
+    Returns the inverses and an estimate of the condition numbers, `[...]`.
+
+    >>> invert(torch.tensor([[2.0, 0.0], [0.0, 4.0]], dtype=torch.float64), damping=0.0)[0].diagonal()
+    tensor([0.5000, 0.2500], dtype=torch.float64)
+    """
+    m = matrix.shape[-1]
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    pivots = factor.diagonal(dim1=-2, dim2=-1).square()
+    condition = pivots.amax(-1) / pivots.amin(-1)
+    limit = 1 / (m * torch.finfo(matrix.dtype).eps)
+    bad = (failed != 0) | ~(condition < limit)
+    if not bool(bad.any()):
+        return torch.cholesky_inverse(factor), condition
+    values, vectors = torch.linalg.eigh(matrix)
+    largest = values.amax(-1, keepdim=True)
+    kept = values > largest * m * torch.finfo(torch.float32).eps
+    inverted = torch.where(kept, values.reciprocal(), torch.zeros_like(values))
+    pseudo = (vectors * inverted.unsqueeze(-2)) @ vectors.mT
+    true_condition = largest.squeeze(-1) / values.abs().amin(-1)
+    warnings.warn(
+        f"Cholesky of the Gram matrix failed (m={m}, condition {float(true_condition[bad].max()):.0e}, gram_damping={damping}); "
+        f"its pseudo-inverse of rank {int(kept.sum(-1)[bad].min())} is used. The stored gradients are nearly dependent: raise "
+        "gram_damping or lower gradients_per_task.",
+        IllConditioned,
+        stacklevel=3,
+    )
+    safe = torch.where(bad[..., None, None], torch.eye(m, dtype=matrix.dtype, device=matrix.device), factor)
+    return torch.where(bad[..., None, None], pseudo, torch.cholesky_inverse(safe)), torch.where(
+        bad, true_condition, condition
+    )
+
+
+def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> Tensor:
+    """The step of Fisher norm `radius` along `F^-1 g`, eq. 18: `eta F^-1 g / sqrt(g^T F^-1 g)`; zero where g is.
+
+    Args:
+        metric: `F`.
+        g: the (projected) gradient, `[..., p]`.
+        radius: eta, a number, or one a replica `[...]`.
+    """
+    direction, squared = metric.solve_with_length(g)
+    # zero stays zero, and what is not finite stays so
+    scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
+    return direction * scale.unsqueeze(-1) if direction is g else direction.mul_(scale.unsqueeze(-1))

@@ -1,0 +1,306 @@
+"""Drawing samples to keep from a task's batches, of any structure, and joining those that are alike."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from fopng.core.batch import Batch, PredictTask, TaskName, map_tensors, predict_pairs, sample_count, take, tensors_of
+from fopng.curvature.estimate import check_rewindable, output_sensitivity
+from fopng.gradients.per_sample import GradientSource
+from fopng.parallel.collectives import ALONE, Peers
+from fopng.parallel.sharded_sampling import found_in, picked, places
+
+RANKS = 2**53
+"""Ranks are drawn from so many numbers: no two are the same."""
+
+KEYS = 2**32
+"""Keys are drawn from so many."""
+
+FEW = 8
+"""So many samples tell whether tasks are answered alike."""
+
+_ASKED = 256
+
+
+@final
+@dataclass(frozen=True)
+class Sampled:
+    """Samples drawn from a task.
+
+    Args:
+        batch: those that this process has, `[..., n, ...]`.
+        ranks: of all of them, int64 `[..., m]`, falling.
+        held: which of all this process has, int64 `[n]`, rising; None for all.
+    """
+
+    batch: Batch
+    ranks: Tensor
+    held: Tensor | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Learnt:
+    """A task as its batches tell: what they call it, and the parameters that answer them (none where nobody need ask)."""
+
+    name: TaskName
+    path: list[str]
+
+
+class TaskSamples(Protocol):
+    """The samples of the task at hand, for a method that keeps some."""
+
+    def draw(self, count: int | None) -> list[Sampled]:
+        """Some of them (None for all), each as likely as any other; a member for each kind that cannot be joined."""
+        ...
+
+    def check(self, batch: Batch) -> None:
+        """Raise for samples that could not be rehearsed, now and not in the middle of a step."""
+        ...
+
+    def key(self) -> Tensor:
+        """A random number below `KEYS`, int64 `[...]`."""
+        ...
+
+    def learnt(self) -> Learnt:
+        """The task as its batches tell."""
+        ...
+
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        """A batch as if it were of another task; the batch itself where batches do not say."""
+        ...
+
+    def answers(self, batch: Batch) -> Tensor:
+        """What the model answers now, dropout off: `[..., n, *outputs]`."""
+        ...
+
+    def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
+        """Whether the model answers a batch in one way, whichever of these tasks it is said to be of."""
+        ...
+
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit."""
+        ...
+
+    def sensitivity(self, samples: int | None) -> Tensor:
+        """The mean over samples (so many, or all) of `|d |outputs|^2 / d theta|` now, `[..., p]`."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class BatchSamples:
+    """The samples of a drop-in optimizer's task.
+
+    Args:
+        source: the model.
+        batches: the task's data; walked more than once.
+        generator: draws.
+        peers: the processes that have a shard of the data each; they keep what is drawn of it.
+    """
+
+    source: GradientSource
+    batches: Iterable[Batch]
+    generator: torch.Generator
+    peers: Peers = ALONE
+
+    def draw(self, count: int | None) -> list[Sampled]:
+        """Some samples."""
+        check_rewindable(self.batches)
+        own = sum(sample_count(batch) for batch in self.batches)
+        return draw_samples(map(self._named, self.batches), own, count, self.generator, self.peers)
+
+    def check(self, batch: Batch) -> None:
+        """Raise unless every sample has a target, and the model an output for it."""
+        for part in _parts(batch) if sample_count(batch) else ():
+            outputs, targets = self.source.answers(part)
+            if targets is None:
+                raise ValueError("Expected targets of the samples to rehearse, got None. Return them from predict.")
+            self.source.likelihood.check(outputs, targets)
+
+    def key(self) -> Tensor:
+        """A random number."""
+        return torch.randint(KEYS, (), generator=self.generator, device=self.generator.device)
+
+    def learnt(self) -> Learnt:
+        """From the first batch."""
+        predict, first = self.source.predict, next(batch for batch in self.batches if sample_count(batch))
+        name = predict.task_of(first) if isinstance(predict, PredictTask) else None
+        return Learnt(name, self.source.path(take(first, torch.arange(min(FEW, sample_count(first))))))
+
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        """A batch as if it were of another task, where predict knows how."""
+        predict = self.source.predict
+        return predict.as_task(batch, task) if isinstance(predict, PredictTask) else batch
+
+    def answers(self, batch: Batch) -> Tensor:
+        """What the model answers, in chunks."""
+        return torch.cat([self.source.answers(part)[0] for part in _parts(batch)])
+
+    def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
+        """By asking; batches that are pairs can only be answered alike, and of others nothing is known."""
+        if not isinstance(self.source.predict, PredictTask):
+            return self.source.predict is predict_pairs
+        few = take(batch, torch.arange(min(FEW, sample_count(batch))))
+        return self.alike([self.source.answers(self.as_task(few, task))[0] for task in tasks])
+
+    def alike(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all answers are the same, to the bit, in every process."""
+        return self.peers.everywhere(same_answers(answers))
+
+    def sensitivity(self, samples: int | None) -> Tensor:
+        """The mean over samples of `|d |outputs|^2 / d theta|`, `[p]`."""
+        return output_sensitivity(
+            self.source, self.batches, samples=samples, generator=self.generator, peers=self.peers
+        )
+
+    def _named(self, batch: Batch) -> Batch:
+        """A batch whose task is said once, not sample by sample."""
+        predict = self.source.predict
+        return predict.as_task(batch, predict.task_of(batch)) if isinstance(predict, PredictTask) else batch
+
+
+def _parts(batch: Batch) -> Iterator[Batch]:
+    for rows in torch.arange(sample_count(batch)).split(_ASKED):
+        yield take(batch, rows)
+
+
+def same_answers(answers: Sequence[Tensor]) -> bool:
+    """Whether all answers are the same, to the bit."""
+    return all(torch.equal(answers[0], other) for other in answers[1:])
+
+
+def draw_samples(
+    batches: Iterable[Batch], own: int, count: int | None, generator: torch.Generator, peers: Peers = ALONE
+) -> list[Sampled]:
+    """Draw samples uniformly without replacement, with their ranks.
+
+    Args:
+        batches: the data of this process, walked once.
+        own: how many samples they have.
+        count: how many to draw, of all processes together; None for all.
+        generator: draws.
+        peers: the processes.
+    """
+    stand, total = places(own, peers)
+    ranks = torch.randint(RANKS, (total,), generator=generator, device=generator.device).cpu()
+    chosen = ranks.topk(total if count is None else min(count, total)).indices.sort().values
+    rows, among = found_in(stand, chosen)
+    parts, start = [], 0
+    for batch in picked(batches, rows):
+        _check_plain(batch)
+        here = chosen[among[start : start + sample_count(batch)]]
+        parts.append((batch, ranks[here].to(tensors_of(batch)[0].device)))
+        start += len(here)
+    kinds = join_alike(parts, 0)
+    return [_in_order(*kind) for kind in kinds] if peers.count == 1 else _kinds_of_all(kinds, peers)
+
+
+def _in_order(batch: Batch, ranks: Tensor) -> Sampled:
+    order = ranks.argsort(descending=True)
+    return Sampled(take_rows(batch, order), ranks[order])
+
+
+def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], peers: Peers) -> list[Sampled]:
+    """The kinds that any process has samples of, the same list everywhere; of some, a process may have none."""
+    nothing = torch.empty(0, dtype=torch.int64)
+    told = [(take((batch, ranks), nothing), ranks) for batch, ranks in kinds]
+    groups: list[tuple[Any, Batch, dict[int, tuple[int, Tensor]]]] = []
+    for process, found in enumerate(peers.gather(told)):
+        for number, ((example, _), ranks) in enumerate(found):
+            form = _form(example, 0, 0)
+            members = next((group[2] for group in groups if group[0] == form and process not in group[2]), None)
+            if members is None:
+                groups.append((form, example, {process: (number, ranks)}))
+            else:
+                members[process] = (number, ranks)
+    return [_held(group, kinds, peers.number) for group in groups]
+
+
+def _held(
+    group: tuple[Any, Batch, dict[int, tuple[int, Tensor]]], kinds: Sequence[tuple[Batch, Tensor]], own: int
+) -> Sampled:
+    """The samples of one kind: the ranks of all, the batch of this process."""
+    _, example, members = group
+    ranks = torch.cat([ranks for _, ranks in members.values()]).sort(descending=True).values
+    if own not in members:
+        return Sampled(example, ranks, torch.empty(0, dtype=torch.int64, device=ranks.device))
+    batch, mine = kinds[members[own][0]]
+    # no two ranks are the same
+    held, order = torch.searchsorted(-ranks, -mine.to(ranks.device)).sort()
+    return Sampled(take_rows(batch, order), ranks, held)
+
+
+def take_rows(batch: Batch, index: Tensor) -> Batch:
+    """Pick samples of each replica: int64 `[..., k]` of a batch `[..., n, ...]`; a tensor that is not per sample stays whole."""
+    axis = index.dim() - 1
+    n = sample_count(batch, axis)
+    if axis == 0:
+        return take(batch, index)
+
+    def picked(tensor: Tensor) -> Tensor:
+        if tensor.dim() <= axis or tensor.shape[axis] != n:
+            return tensor
+        near = index.to(tensor.device)
+        wide = near.reshape(*near.shape, *[1] * (tensor.dim() - axis - 1)).expand(
+            *near.shape, *tensor.shape[axis + 1 :]
+        )
+        return tensor.gather(axis, wide)
+
+    return map_tensors(picked, batch)
+
+
+def join_alike(batches: Iterable[Batch], axis: int) -> list[Batch]:
+    """Put batches that are alike together along the samples' axis; others (of another length, with another text beside) stay apart.
+
+    >>> en, de = (torch.zeros(2, 3), "en"), (torch.zeros(1, 3), "de")
+    >>> [(x.shape[0], text) for x, text in join_alike([en, de, en], 0)]
+    [(4, 'en'), (1, 'de')]
+    """
+    groups: list[tuple[Any, list[Batch]]] = []
+    for batch in batches:
+        form = _form(batch, axis, sample_count(batch, axis))
+        members = next((members for other, members in groups if other == form), None)
+        if members is None:
+            groups.append((form, [batch]))
+        else:
+            members.append(batch)
+    return [_joined(members, axis) for _, members in groups]
+
+
+def _joined(batches: Sequence[Batch], axis: int) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = zip(*map(tensors_of, batches), strict=True)
+    joined = iter([torch.cat(column, axis) for column in columns])
+    return map_tensors(lambda _: next(joined), batches[0])
+
+
+def _form(batch: Batch, axis: int, n: int) -> Any:
+    """What two batches must share to be joined; what cannot be is like nothing else."""
+    if isinstance(batch, Tensor):
+        per_sample = batch.dim() > axis and batch.shape[axis] == n
+        return (batch.dtype, batch.device, batch.shape[:axis], batch.shape[axis + 1 :]) if per_sample else object()
+    if isinstance(batch, Mapping):
+        return {key: _form(value, axis, n) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        # a list without tensors may well be one entry a sample, which nobody could tell
+        return [_form(value, axis, n) for value in batch] if tensors_of(batch) or not batch else object()
+    return batch
+
+
+def _check_plain(batch: Batch) -> None:
+    """Raise for what could not be saved and loaded again as it is."""
+    if isinstance(batch, (Tensor, type(None), bool, int, float, str)):
+        return
+    if type(batch) in (tuple, list) or (isinstance(batch, Mapping) and not hasattr(batch, "__dataclass_fields__")):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            _check_plain(value)
+        return
+    raise TypeError(
+        f"Expected batches of tensors, numbers and texts in tuples, lists and dictionaries, to keep samples of, got a "
+        f"{type(batch).__name__}. Let the loader give one of those."
+    )

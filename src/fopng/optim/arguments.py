@@ -1,0 +1,59 @@
+"""What a drop-in optimizer is given, checked before anything is trained with it."""
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Integral
+
+import torch
+from torch import nn
+
+from fopng.core.batch import Batch, sample_count
+from fopng.core.likelihood import Likelihood
+from fopng.optim.ranges import AT_LEAST_0
+from fopng.parallel.collectives import Peers
+
+
+def check_arguments(lr: object, predict: object, likelihood: object, generator: object) -> None:
+    """Raise for an argument that would only be found wrong at the end of the first task."""
+    AT_LEAST_0.check_value("lr", lr)
+    if predict is not None and not callable(predict):
+        raise TypeError(f"Expected predict to be a function of a model and a batch, got {predict!r}.")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        called = f" Call it: {likelihood.__name__}()." if isinstance(likelihood, type) else ""
+        raise TypeError(f"Expected likelihood to be one such as fopng.Gaussian(), got {likelihood!r}.{called}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"Expected generator to be a torch.Generator, got {generator!r}.")
+
+
+def plain_task(task: object) -> int | str | None:
+    """The name or number of a task as Python's own, whatever array it comes from: a state that is saved holds it."""
+    if task is None:
+        return None
+    if isinstance(task, Integral):
+        return int(task)
+    if isinstance(task, str):
+        return str.__str__(task)
+    raise TypeError(f"Expected a task's name or number, got {task!r}.")
+
+
+def check_samples(batches: Iterable[Batch], peers: Peers) -> None:
+    """Raise where the data of a task is empty, in any of the processes."""
+    found = peers.gather(any(sample_count(batch) for batch in batches))
+    if not all(found):
+        where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
+        raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
+
+
+def warn_if_late(new: Mapping[str, nn.Parameter], held: Collection[int]) -> None:
+    """Warn about parameters that came in the middle of a task and have had gradients since: no step has moved them.
+
+    Args:
+        new: parameters that have not been trained yet.
+        held: the `id` of those that another optimizer trains.
+    """
+    late = [name for name, parameter in new.items() if parameter.grad is not None and id(parameter) not in held]
+    if late:
+        warnings.warn(
+            f"{late} came, or were unfrozen, in the middle of a task: no step has moved them until now. Do that before begin_task.",
+            stacklevel=4,
+        )
