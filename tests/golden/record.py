@@ -1,4 +1,4 @@
-"""Record what every method does: `python tests/golden/record.py`.
+"""Record what every method does: `python tests/golden/record.py`; whole runs too with `--runs` (MNIST must be there).
 
 `--sensitivity` records nothing. It has every product, sum and decomposition off by a unit in the last place at random, and prints
 how far the weights then are from the recorded ones: what a tolerance has to allow for.
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path[0] = str(Path(__file__).parents[1])
 
-from golden import batched, eager, stored  # noqa: E402
+from golden import batched, eager, stored, whole  # noqa: E402
 
 ROUNDING = (
     *(
@@ -109,15 +109,28 @@ def sensitivity(only: str, rounds: int = 5) -> None:
         print(f"{far:.1e}  {name}")
 
 
+def record_runs() -> None:
+    """Write the accuracies of the runs through the command line."""
+    found = {}
+    for command in whole.COMMANDS:
+        with tempfile.TemporaryDirectory() as folder:
+            found[command] = whole.run(command, Path(folder))
+    whole.save(found)
+    print(f"{len(found)} commands in {whole.RUNS.name}")
+
+
 def main() -> None:
     """Record, or tell how sensitive the values are."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sensitivity", action="store_true")
+    parser.add_argument("--runs", action="store_true", help="record whole runs, and nothing else")
     parser.add_argument("--only", default="", help="cases whose name contains this; for --sensitivity")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.sensitivity:
         sensitivity(arguments.only)
+    elif arguments.runs:
+        record_runs()
     else:
         record()
 
