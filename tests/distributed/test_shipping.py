@@ -108,6 +108,6 @@ def test_the_current_folder_travels_when_a_function_lives_there(member, shared_c
     [config] = configs()
     code = code_for_workers([dataclasses.replace(config, **{member: "its_own_module:stream"})], tmp_path / "runs")
     assert code["working_dir"] == str(tmp_path)
-    assert "runs" in code["excludes"]
+    assert "/runs" in code["excludes"]
     installed = dataclasses.replace(config, **{member: "json:loads"})
     assert "working_dir" not in code_for_workers([installed], tmp_path / "runs")

@@ -54,7 +54,7 @@ def code_for_workers(configs: Iterable[RunConfig], out: Path) -> dict[str, objec
     named = {name.partition(":")[0] for config in configs for name in (config.benchmark, config.model) if ":" in name}
     if any(_is_here(module) for module in named):
         here = Path.cwd()
-        runs = [str(out.resolve().relative_to(here))] if out.resolve().is_relative_to(here) else []
+        runs = ["/" + out.resolve().relative_to(here).as_posix()] if out.resolve().is_relative_to(here) else []
         code |= {"working_dir": str(here), "excludes": [*_NOT_CODE, *runs]}
     return code
 

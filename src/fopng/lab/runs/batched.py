@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from fopng.lab.runs.config import RunConfig
-from fopng.lab.storage.locks import HeldError
 from fopng.lab.engine.batched import Footprint, NotStackable, train_replicas
+from fopng.lab.engine.streams import Turns
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.groups import LARGEST_WAVE, WaveFolder, cut, forget_waves, taken_up
 from fopng.lab.runs.request import plan_of
 from fopng.lab.runs.result import RunResult
-from fopng.lab.engine.streams import Turns
-from fopng.lab.runs.groups import LARGEST_WAVE, WaveFolder, cut, forget_waves, taken_up
+from fopng.lab.storage.locks import HeldError
 
 if TYPE_CHECKING:
     from fopng.lab.runs.runner import Workshop

@@ -5,11 +5,11 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fopng.lab.storage import atomic
 from fopng.lab.runs import bundle
 from fopng.lab.runs.config import canonical_json
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import folder_name
+from fopng.lab.storage import atomic
 
 _WHO = ("benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed", "key")
 

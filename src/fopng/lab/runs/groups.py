@@ -14,10 +14,10 @@ from typing import Literal, TypeVar, final, get_args
 
 import torch
 
-from fopng.lab.storage import atomic
-from fopng.lab.storage.checkpoint import Checkpoint
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.store import Store
+from fopng.lab.storage import atomic
+from fopng.lab.storage.checkpoint import Checkpoint
 
 EngineName = Literal["auto", "replicas", "single"]
 

@@ -21,10 +21,10 @@ from fopng.lab.benchmarks import (
     find_benchmark,
     settable,
 )
+from fopng.lab.benchmarks.models import model_for
+from fopng.lab.engine import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.hyperparameters import PaperEntry, nearest_row, paper_benchmarks, paper_entry
-from fopng.optim.registry import METHODS, MethodEntry
-from fopng.lab.benchmarks.models import model_for
 from fopng.lab.runs.settings import (
     Setting,
     SettingsFile,
@@ -35,7 +35,7 @@ from fopng.lab.runs.settings import (
     settings_of,
     unknown,
 )
-from fopng.lab.engine import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
+from fopng.optim.registry import METHODS, MethodEntry
 
 PROTOCOLS = ("matched", "printed")
 

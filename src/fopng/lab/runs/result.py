@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import final
 
 from fopng.lab.runs import scores
-from fopng.lab.storage.atomic import readable_json
 from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, plain
+from fopng.lab.storage.atomic import readable_json
 
 Row = tuple[float | None, ...]
 

@@ -13,19 +13,19 @@ from typing import final
 
 import torch
 
-from fopng.lab.runs.config import RunConfig
 from fopng.lab.data.errors import DataError
-from fopng.lab.runs.environment import describe_environment
-from fopng.lab.storage.locks import HeldError
-from fopng.lab.engine.observers import JsonLog, Observer, Tracked, make_trackers
+from fopng.lab.engine import SAVE_SECONDS, Interrupted, Outcome, train
 from fopng.lab.engine.batched import free_memory
+from fopng.lab.engine.observers import JsonLog, Observer, Tracked, make_trackers
+from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.runs.batched import Together
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.groups import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
 from fopng.lab.runs.request import plan_of
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import RunFolder, Store
-from fopng.lab.runs.batched import Together
-from fopng.lab.engine import SAVE_SECONDS, Interrupted, Outcome, train
-from fopng.lab.engine.streams import Turns, in_turns
-from fopng.lab.runs.groups import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
+from fopng.lab.storage.locks import HeldError
 
 LOGGED_STEPS = 100
 """One step in so many is written to the log, with what it measured."""

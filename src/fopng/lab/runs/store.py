@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fopng.lab.storage import atomic
 from fopng.lab.runs import bundle
-from fopng.lab.storage import locks
-from fopng.lab.storage.checkpoint import Checkpoint
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.result import DamagedFileError, RunResult, read_result, result_text
+from fopng.lab.storage import atomic, locks
+from fopng.lab.storage.checkpoint import Checkpoint
 
 
 @final
