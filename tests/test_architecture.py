@@ -130,5 +130,48 @@ def test_optional_libraries_are_not_imported_with_the_package():
     assert loaded.strip() == "[]"
 
 
+LIBRARY = [layer for layer in LAYERS[: LAYERS.index("lab/storage")] if layer != "integrations"]
+"""The layers that need nothing but torch and numpy."""
+
+KEPT_OUT = ("typer", "rich", "jinja2", "matplotlib", "fopng.lab", "fopng.cli")
+"""The laboratory, the command line, and what the extra `lab` brings."""
+
+WITHOUT = f"""
+import sys
+
+class KeepOut:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith({KEPT_OUT}):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, KeepOut())
+"""
+
+
+def without_the_laboratory(code):
+    """Run code in an interpreter that finds neither the laboratory nor its libraries."""
+    return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, check=False)
+
+
+def test_the_library_imports_neither_the_laboratory_nor_its_libraries():
+    library = [
+        f"fopng.{name.removesuffix('/__init__').replace('/', '.')}" for name in modules() if folder(name) in LIBRARY
+    ]
+    assert len(library) > len(LIBRARY)
+    done = without_the_laboratory(
+        f"import fopng, importlib\n"
+        f"[getattr(fopng, name) for name in fopng.__all__]\n"
+        f"[importlib.import_module(name) for name in {library}]"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", KEPT_OUT)
+def test_what_is_kept_out_is_not_found(name):
+    """Or the test before it could not fail."""
+    done = without_the_laboratory(f"import {name}")
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: No module named {name!r}"
+
+
 def test_files_stay_small():
     assert {name: n for name, path in modules().items() if (n := len(path.read_text().splitlines())) > 400} == {}

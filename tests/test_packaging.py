@@ -1,6 +1,7 @@
 """The wheel and the sdist: what is in them, what they ask for, and that what is installed from them works."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from bare import make_environment, outside
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -90,6 +93,94 @@ def test_it_asks_for_what_it_imports_and_for_nothing_else(built):
     assert extras - UNSEEN <= imported()
     # that come with a torch for GPUs, with jinja2, with the type checker
     assert imported() <= core | extras | {"triton", "markupsafe", "_typeshed"}
+
+
+def test_the_optimizers_need_three_libraries(built):
+    assert named(line for line in requirements(built)[0] if "extra ==" not in line) == {"torch", "numpy", "safetensors"}
+
+
+def test_an_extra_of_the_laboratory_brings_it():
+    brings = {name for name, lines in PROJECT["optional-dependencies"].items() if "fopng[lab]" in lines}
+    assert brings == set(PROJECT["optional-dependencies"]) - {"lab", "avalanche", "lightning", "transformers"}
+
+
+@pytest.fixture(scope="module")
+def bare(built, tmp_path_factory):
+    """Run a program in an environment with the wheel and the libraries that it cannot do without."""
+    folder = tmp_path_factory.mktemp("bare")
+    programs = make_environment(folder / "environment", built[0], named(PROJECT["dependencies"]))
+    environment = outside() | {"OMP_NUM_THREADS": "1"}
+
+    def run(program, *arguments):
+        command = [str(programs / program), *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+TRAINING = """
+import json
+import torch
+import fopng
+from torch.nn.functional import cross_entropy
+
+torch.manual_seed(0)
+inputs = torch.randn(40, 16, 8)
+tasks = [[(x, x[:, part].argmax(1)) for x in inputs] for part in (slice(4), slice(4, 8))]
+makers = {
+    "OGD": lambda model: fopng.OGD(model, lr=0.1),
+    "FOPNG": lambda model: fopng.FOPNG(model, lr=1e-2),
+    "KroneckerFOPNG": lambda model: fopng.KroneckerFOPNG(model),
+}
+
+
+def loss(model, task):
+    with torch.no_grad():
+        return sum(cross_entropy(model(x), y).item() for x, y in task) / len(task)
+
+
+fell = {}
+for name, make in makers.items():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    optimizer = make(model)
+    for number, task in enumerate(tasks):
+        optimizer.begin_task(number)
+        before = loss(model, task)
+        for _ in range(4):
+            optimizer.refresh(task)
+            for x, y in task:
+                optimizer.zero_grad()
+                cross_entropy(model(x), y).backward()
+                optimizer.step()
+        optimizer.end_task(task)
+        fell.setdefault(name, []).append(before - loss(model, task))
+print(json.dumps({"file": fopng.__file__, "fell": fell}))
+"""
+
+
+def test_the_bare_wheel_trains(bare, tmp_path):
+    """Two tasks with three methods, where nothing is installed but the wheel and what it needs."""
+    done = bare("python", "-W", "error", "-c", TRAINING)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert not Path(said["file"]).is_relative_to(ROOT)
+    assert set(said["fell"]) == {"OGD", "FOPNG", "KroneckerFOPNG"}
+    assert all(fall > 0.1 for falls in said["fell"].values() for fall in falls), said["fell"]
+
+
+@pytest.mark.parametrize("command", [["fopng"], ["fopng", "--version"], ["python", "-m", "fopng", "methods"]])
+def test_the_command_of_the_bare_wheel_says_what_to_install(bare, command):
+    done = bare(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    wanted = "Expected the package typer for the command, got none. Install it with: pip install 'fopng[lab]'"
+    assert done.stderr == f"fopng: {wanted}\n"
+
+
+@pytest.mark.parametrize("module", ["report.terminal", "runs.runner"])
+def test_the_laboratory_of_the_bare_wheel_says_what_to_install(bare, module):
+    done = bare("python", "-c", f"import fopng.lab.{module}")
+    message = "Expected the package rich, got none. Install it with: pip install 'fopng[lab]'"
+    assert done.stderr.splitlines()[-1] == f"fopng.core.extras.LibraryMissing: {message}"
 
 
 def test_what_is_installed_from_the_wheel_works(built, tmp_path):

@@ -181,7 +181,8 @@ class TestErrors:
 
 def test_as_a_module_and_without_torch_for_help():
     code = (
-        "import sys; sys.argv = ['fopng', 'data', '--help']\ntry:\n  import fopng.__main__\nexcept SystemExit: pass\n"
+        "import runpy, sys; sys.argv = ['fopng', 'data', '--help']\n"
+        "try:\n  runpy.run_module('fopng', run_name='__main__')\nexcept SystemExit: pass\n"
     )
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,6 +1,7 @@
 """Figures as files: all of them, whole, the same every time, whatever the names."""
 
 import re
+import sys
 import xml.etree.ElementTree
 
 import pytest
@@ -28,6 +29,20 @@ def test_every_figure_is_a_file(tmp_path, kind):
         f"{start}-{name}" for name in ("accuracy", "learning", "removed", "seconds", "memory", "matrices")
     ]
     assert all(path.read_bytes().startswith(SIGNATURES[kind]) for path in written)
+
+
+@pytest.mark.parametrize(
+    ("library", "write"),
+    [
+        ("matplotlib", lambda folder: report.write_figures(folder, [], kind="png")),
+        ("matplotlib", lambda folder: report.write_pdf(folder / "report.pdf", [])),
+        ("jinja2", lambda folder: report.write_report(folder / "report.html", [], title="none")),
+    ],
+)
+def test_without_a_library_the_extra_is_named(tmp_path, monkeypatch, library, write):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"package {library} for .* got none\. .* 'fopng\[lab\]'"):
+        write(tmp_path)
 
 
 def test_every_number_has_its_unit(tmp_path):

@@ -1,5 +1,6 @@
 """The flat parameter vector and its named views: the only flatten and unflatten."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,6 +8,12 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+
+
+def wide_dtype(parameters: Iterable[Tensor]) -> torch.dtype:
+    """The precision that a method calculates in: that of the parameters, float32 instead of half."""
+    kind = functools.reduce(torch.promote_types, {parameter.dtype for parameter in parameters})
+    return torch.float32 if kind in (torch.half, torch.bfloat16) else kind
 
 
 @dataclass(frozen=True, eq=False)

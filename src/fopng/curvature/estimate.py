@@ -1,283 +1,307 @@
-"""Estimating the Fisher information of a model on data, and drawing the samples whose gradients are stored."""
+"""Estimates of a model on a task's data: Fishers, second moments of layers, stored gradients. One function for each.
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import accumulate, chain
+Every one of them works for one run, for data sharded over processes and for replicas: that is its stream's business.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fopng.core.batch import Batch, NotFinite, regroup, sample_count, take
-from fopng.core.likelihood import Labels, Score, draws_labels
-from fopng.gradients.per_sample import GradientSource, SampleGradients
-from fopng.parallel.collectives import ALONE, Peers
-from fopng.parallel.sharded_sampling import Deal, dealt_out
+from fopng.core.batch import Batch, sample_count
+from fopng.core.likelihood import Labels, Norm, Score, Signals, draws_labels
+from fopng.core.vector import Vector
+from fopng.curvature.kronecker import LayerBasis
+from fopng.curvature.low_rank import join_rows, leading_combinations, leading_rows, mix_rows, rest_of
+from fopng.curvature.moments import LayerMoments, Moments
+from fopng.curvature.sampling import SampleStream, held_at_most, parameter_like
+from fopng.gradients.layers import LayerGradients, LinearGradients, Names, SampleGradients
+from fopng.gradients.per_sample import PerSampleGradients
 
-MEMORY_LIMIT = 256 * 2**20
-"""Bytes that an estimate may hold at a time, by default and at least; on a GPU up to a 64th of its memory."""
-
-_LARGEST_CHUNK = 1024
-"""Samples at a time on a CPU, whose caches hold no more; on a GPU what counts is that there are few chunks to start."""
+Key = TypeVar("Key")
 
 
 def diagonal_fisher(
-    source: GradientSource,
-    batches: Iterable[Batch],
-    *,
-    labels: Labels = "observed",
-    samples: int | None = None,
-    generator: torch.Generator | None = None,
-    parameters: Tensor | None = None,
-    memory_limit: int | None = None,
-    peers: Peers = ALONE,
-) -> Tensor:
-    """The diagonal of the Fisher, eq. 7: the mean over samples of the squared gradient of `log p(y|x)`, `[..., p]`.
+    source: PerSampleGradients, stream: SampleStream, *, labels: Labels = "observed", samples: int | None = None
+) -> Vector:
+    """The diagonal of the Fisher, eq. 7: the mean over samples of the squared gradient of `log p(y|x)`.
 
     Args:
         source: the model.
-        batches: the data; walked more than once.
+        stream: the data.
         labels: the data's labels, labels drawn from the model, or the exact expectation over labels.
         samples: how many samples to use, drawn without replacement; None for all.
-        generator: draws the samples, and labels that are "sampled".
-        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
-        memory_limit: bytes to hold at a time; None for `held_at_most`.
-        peers: the processes that have a shard of the data each.
 
-    >>> source = GradientSource(torch.nn.Linear(3, 2))
-    >>> diagonal_fisher(source, [(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))]).shape
-    torch.Size([8])
+    >>> from fopng.curvature.sampling import LoaderStream
+    >>> source = PerSampleGradients(torch.nn.Linear(3, 2))
+    >>> diagonal_fisher(source, LoaderStream([(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))]))["weight"].shape
+    torch.Size([2, 3])
     """
-    deal = Deal(generator, peers, labels=draws_labels(labels))
-    total, count = flat_zeros(source, parameters), 0
-    axis = 0 if parameters is None else parameters.dim() - 1
-    for chunk in chunks(source, batches, samples, deal, parameters, memory_limit):
-        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=deal):
-            gradients.add_squares(total)
-        count += sample_count(chunk, axis)
-    return _mean(source, total, count, peers)
+    return _mean_of_gradients(source, stream, labels, samples, SampleGradients.add_squares)
 
 
-def output_sensitivity(
-    source: GradientSource,
-    batches: Iterable[Batch],
-    *,
-    samples: int | None = None,
-    generator: torch.Generator | None = None,
-    memory_limit: int | None = None,
-    peers: Peers = ALONE,
-) -> Tensor:
-    """How much each parameter moves the answers: the mean over samples of `|d |outputs|^2 / d theta|`, `[p]`; no labels needed.
+def output_sensitivity(source: PerSampleGradients, stream: SampleStream, *, samples: int | None = None) -> Vector:
+    """How much each parameter moves the outputs: the mean over samples of `|d |outputs|^2 / d theta|`; no labels needed."""
+    return _mean_of_gradients(source, stream, "squared-norm", samples, SampleGradients.add_absolute)
 
-    Args:
-        source: the model.
-        batches: the data; walked more than once.
-        samples: how many samples to use, drawn without replacement; None for all.
-        generator: draws the samples.
-        memory_limit: bytes to hold at a time; None for `held_at_most`.
-        peers: the processes that have a shard of the data each.
-    """
-    total, count = flat_zeros(source, None), 0
-    for chunk in chunks(source, batches, samples, Deal(generator, peers, labels=False), None, memory_limit):
-        for gradients in source.gradients(chunk, "squared-norm"):
-            gradients.add_absolute(total)
-        count += sample_count(chunk)
-    return _mean(source, total, count, peers)
+
+def _mean_of_gradients(
+    source: PerSampleGradients,
+    stream: SampleStream,
+    kind: Labels | Norm,
+    samples: int | None,
+    add: Callable[[SampleGradients, dict[str, Tensor]], None],
+) -> Vector:
+    total: dict[str, Tensor] = {}
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=_draws(kind))):
+        for gradients in _gradients(source, stream, chunk, kind):
+            add(gradients, total)
+    return stream.checked(_filled(source, stream, mean.of(total)), "a finite Fisher")
+
+
+def _draws(kind: Labels | Signals | Norm) -> bool:
+    return kind != "squared-norm" and draws_labels(kind)
+
+
+def _gradients(
+    source: PerSampleGradients, stream: SampleStream, batch: Batch, kind: Labels | Score | Norm
+) -> Iterator[SampleGradients]:
+    return source.gradients(batch, kind, parameters=stream.parameters, generator=stream.generator)
+
+
+class _Mean:
+    """Counts the samples of a walk and divides sums by their number."""
+
+    def __init__(self, stream: SampleStream) -> None:
+        self._stream, self._count = stream, 0
+
+    def counted(self, chunks: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of a walk."""
+        for chunk in chunks:
+            self._count += sample_count(chunk, self._stream.axis)
+            yield chunk
+
+    def total(self) -> int:
+        """The number of samples of all processes."""
+        count = self._stream.total(self._count)
+        if not count:
+            raise ValueError("Expected at least one sample to estimate from, got none.")
+        return count
+
+    def of(self, sums: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
+        """The means, by the keys of the sums."""
+        count = self.total()
+        return {key: total / count for key, total in self._stream.sum_named(sums).items()}
+
+
+def _filled(
+    source: PerSampleGradients, stream: SampleStream, named: dict[str, Tensor], without: frozenset[str] = frozenset()
+) -> Vector:
+    """A Vector with a part for every parameter of the model, zero for those that the data did not reach."""
+    like = parameter_like(source, stream.parameters)
+    dtype = torch.float32 if like.dtype in (torch.half, torch.bfloat16) else like.dtype
+    lead = like.shape[: stream.axis]
+    shapes = {name: shape for name, shape in source.layout.shapes.items() if name not in without}
+    parts = {
+        name: named[name] if name in named else torch.zeros(*lead, *shape, dtype=dtype, device=like.device)
+        for name, shape in shapes.items()
+    }
+    return Vector(parts, stream.axis)
 
 
 def full_fisher(
-    source: GradientSource,
-    batches: Iterable[Batch],
-    *,
-    labels: Labels = "observed",
-    samples: int | None = None,
-    generator: torch.Generator | None = None,
-    parameters: Tensor | None = None,
-    memory_limit: int | None = None,
-    peers: Peers = ALONE,
+    source: PerSampleGradients, stream: SampleStream, *, labels: Labels = "observed", samples: int | None = None
 ) -> Tensor:
-    """The whole Fisher, eq. 1 and 8: the mean of `g g^T`, `[..., p, p]`. For small models; arguments as `diagonal_fisher`."""
-    lead = torch.Size() if parameters is None else parameters.shape[:-1]
-    p = source.layout.size
-    check_full_size(p, lead, parameter_device(source, parameters), memory_limit)
-    deal = Deal(generator, peers, labels=draws_labels(labels))
-    total, count = flat_zeros(source, parameters).new_zeros(*lead, p, p), 0
-    for chunk in chunks(source, batches, samples, deal, parameters, memory_limit):
-        for gradients in source.gradients(chunk, labels, parameters=parameters, generator=deal):
-            rows = gradients.dense()
-            total += rows.mT @ rows
-        count += sample_count(chunk, len(lead))
-    return _mean(source, total, count, peers)
+    """The whole Fisher, eq. 1 and 8: the mean of `g g^T`, `[*lead, p, p]`, in the order of `source.layout`. For small models."""
+    shapes, like = source.layout.shapes, parameter_like(source, stream.parameters)
+    _check_full_size(sum(s.numel() for s in shapes.values()), like.shape[: stream.axis], like.device, stream)
+    total: dict[Names, Tensor] = {}
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(labels))):
+        for gradients in _gradients(source, stream, chunk, labels):
+            rows = gradients.rows().filled(shapes)
+            whole = rows.flat().mT
+            for name, part in rows.parts.items():
+                _add(total, (name,), whole @ part.reshape(*part.shape[: rows.lead], -1))
+    columns = stream.checked(mean.of(total), "a finite Fisher")
+    return torch.cat([columns[name,] for name in shapes], -1)
 
 
-def check_full_size(p: int, lead: torch.Size, device: torch.device, memory_limit: int | None = None) -> None:
-    """Raise where the whole Fisher of p parameters, for these replicas, would be too large."""
-    limit = held_at_most(device) if memory_limit is None else memory_limit
+def _check_full_size(p: int, lead: torch.Size, device: torch.device, stream: SampleStream) -> None:
+    limit = held_at_most(device) if stream.memory_limit is None else stream.memory_limit
     if 8 * p * p * lead.numel() > limit:
         raise ValueError(
             f"Expected a full Fisher of at most {limit} bytes, got {8 * p * p * lead.numel()} for {p} parameters. "
-            "Use the diagonal Fisher, or raise memory_limit."
+            "Use the diagonal Fisher."
         )
 
 
-def _mean(source: GradientSource, total: Tensor, count: int, peers: Peers) -> Tensor:
-    total, count = peers.sum(total), peers.total(count)
-    if not count:
-        raise ValueError("Expected at least one sample to estimate a Fisher from, got none.")
-    broken = source.layout.name_nonfinite(total)
-    if broken:
-        raise NotFinite(f"Expected a finite Fisher, got NaN or infinity in {broken}. Has the training diverged?")
-    return total / count
-
-
-def stored_gradients(
-    source: GradientSource,
-    batches: Iterable[Batch],
-    count: int,
+def low_rank_fisher(
+    source: PerSampleGradients,
+    stream: SampleStream,
+    rank: int,
     *,
-    score: Score = "ground-truth",
-    generator: torch.Generator | None = None,
-    parameters: Tensor | None = None,
-    peers: Peers = ALONE,
-    turn: int = 0,
+    labels: Labels = "observed",
+    samples: int | None = None,
+) -> tuple[Vector, Vector]:
+    """The Fisher as `diag(d) + U^T U`: d and `U [*lead, rank, *shape]`; the diagonal of the sum is exact.
+
+    Gradients come `rank` at a time; the leading directions are kept, and what falls off them is left to the diagonal. With several
+    processes each keeps those of its own samples, then of all of these the leading ones are kept.
+    """
+    squares: dict[str, Tensor] = {}
+    rows = _filled(source, stream, {}).map(
+        lambda part: part.new_zeros(*part.shape[: stream.axis], 0, *part.shape[stream.axis :])
+    )
+    rows = Vector(rows.parts, stream.axis + 1)
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(labels), size=rank)):
+        for gradients in _gradients(source, stream, chunk, labels):
+            gradients.add_squares(squares)
+            rows = leading_rows(join_rows(rows, gradients.rows()), rank)
+    diagonal = _filled(source, stream, mean.of(squares))
+    rows = _leading_of_all(stream, leading_rows(rows, rank)) / mean.total() ** 0.5
+    return stream.checked((rest_of(diagonal, rows), rows), "a finite Fisher")
+
+
+def _leading_of_all(stream: SampleStream, rows: Vector) -> Vector:
+    """The leading rows of those of all processes."""
+    grams, own, rank = [], 0, rows.replicas[-1]
+    for part in rows.parts.values():
+        found, own = stream.gather(part.flatten(rows.lead))
+        if len(found) == 1:
+            return rows
+        everyone = torch.cat(found, -2)
+        grams.append(everyone @ everyone.mT)
+    mix = leading_combinations(torch.stack(grams).sum(0), rank)[..., own * rank : (own + 1) * rank]
+    return mix_rows(mix, rows).map(stream.sum)
+
+
+def sample_gradients(
+    source: PerSampleGradients, stream: SampleStream, count: int, *, score: Score = "ground-truth"
 ) -> list[SampleGradients]:
-    """Gradients of a score of `count` samples drawn without replacement (all of them when there are no more).
+    """Gradients of a score of `count` samples drawn without replacement (of all where there are no more), to be stored.
 
-    Args:
-        source: the model.
-        batches: the data; walked more than once.
-        count: how many.
-        score: of what: the true answer's logit, the mean logit or the log-likelihood.
-        generator: draws the samples.
-        parameters: `[*lead, p]` instead of the model's own, for replicas.
-        peers: the processes that have a shard of the data each; they share the samples out, so that each has its part.
-        turn: which of them is the first.
+    With several processes each one has all of them, to the same bits.
     """
-    deal = Deal(generator, peers, labels=False)
-    blocks = [
+    found = [
         gradients
-        for chunk in chunks(source, batches, count, deal, parameters, turn=turn)
-        for gradients in source.gradients(chunk, score, parameters=parameters)
+        for chunk in stream.chosen(source, count)
+        for gradients in source.gradients(chunk, score, parameters=stream.parameters)
     ]
-    if peers.count > 1:
-        # where there are more processes than samples: of one sample, nothing
-        blocks = blocks or [_none_of(gradients) for gradients in source.gradients(_first_sample(batches), score)]
-        ends = list(accumulate(block.count for block in blocks))
-        blocks = [
-            replace(b, rows=deal.places[end - b.count : end].tolist()) for b, end in zip(blocks, ends, strict=True)
-        ]
-    if not blocks:
+    if not found:
         raise ValueError("Expected at least one sample to store a gradient of, got none.")
-    return blocks
+    return stream.checked(stream.broadcast(found), "finite gradients")
 
 
-def _first_sample(batches: Iterable[Batch]) -> Batch:
-    return take(next(batch for batch in batches if sample_count(batch)), torch.tensor([0]))
-
-
-def _none_of(gradients: SampleGradients) -> SampleGradients:
-    """The same layers with no gradients."""
-    nothing = torch.empty(0, dtype=torch.int64)
-    layers = {names: layer.select(nothing) for names, layer in gradients.layers.items()}
-    return SampleGradients(gradients.layout, layers, 0)
-
-
-def draw(
-    batches: Iterable[Batch], count: int | None, generator: torch.Generator | None, axis: int = 0
-) -> Iterator[Batch]:
-    """Yield `count` samples drawn uniformly without replacement, in the order of the data; all when `count` is None.
-
-    Args:
-        batches: the data; counted first, then walked again.
-        count: how many samples.
-        generator: draws them.
-        axis: the samples' axis.
-    """
-    check_rewindable(batches)
-    yield from Deal(generator, ALONE, labels=False).choose(batches, count, axis)
-
-
-def check_rewindable(batches: Iterable[Batch]) -> None:
-    """Raise for an iterator, which can be walked only once."""
-    if isinstance(batches, Iterator):
-        raise TypeError(
-            f"Expected batches that can be walked more than once (a DataLoader, a list), got a {type(batches).__name__}. "
-            "Pass the loader itself, or list(...) of it."
-        )
-
-
-def chunks(
-    source: GradientSource,
-    batches: Iterable[Batch],
-    samples: int | None,
-    deal: Deal,
-    parameters: Tensor | None,
-    memory_limit: int | None = None,
+def layer_moments(
+    source: PerSampleGradients,
+    stream: SampleStream,
     *,
-    turn: int | None = None,
-) -> Iterator[Batch]:
-    """The samples to use of this process, in batches as large as the memory allows.
+    signals: Signals | Labels = "normal",
+    samples: int | None = None,
+) -> Moments:
+    """The second moments of every layer of a model on data.
 
     Args:
         source: the model.
-        batches: the data of this process; walked more than once.
-        samples: how many to use, of all processes together; None for all.
-        deal: draws them.
-        parameters: of replicas.
-        memory_limit: bytes to hold at a time; None for `held_at_most`.
-        turn: the process that is first when the samples that are drawn are shared out evenly; None: each stays where it is.
+        stream: the data.
+        signals: what is sent back from the outputs: noise of variance one, or the score of the data's labels, of labels drawn
+            from the model, or of all labels, weighted exactly.
+        samples: how many samples to use, drawn without replacement; None for all.
+
+    >>> from fopng.curvature.sampling import LoaderStream
+    >>> source = PerSampleGradients(torch.nn.Linear(3, 2))
+    >>> moments = layer_moments(source, LoaderStream([(torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))]))
+    >>> [(names, own.inputs.shape, own.signals.shape) for names, own in moments.layers.items()]
+    [(('weight', 'bias'), torch.Size([4, 4]), torch.Size([2, 2]))]
     """
-    check_rewindable(batches)
-    axis = 0 if parameters is None else parameters.dim() - 1
-    walk = deal.choose(batches, samples, axis)
-    walk = walk if turn is None else dealt_out(walk, deal, turn)
-    first = next(walk, None)
-    if first is not None:
-        device = parameter_device(source, parameters)
-        size = chunk_size(source.bytes_per_sample(first, parameters), device, memory_limit)
-        yield from regroup(chain([first], walk), size, axis)
-    deal.settle()
+    inputs: dict[Names, Tensor] = {}
+    backs: dict[Names, Tensor] = {}
+    squares: dict[str, Tensor] = {}
+
+    def see(number: int, names: Names, layer: LayerGradients) -> None:
+        if not isinstance(layer, LinearGradients):
+            for name, own in zip(names, layer.sum_squares(), strict=True):
+                _add(squares, name, own)
+            return
+        if number == 0:
+            # the inputs are the same whatever is sent back
+            _add(inputs, names, _input_square(layer.a, layer.bias))
+        d = layer.d.flatten(-3, -2)
+        _add(backs, names, d.mT @ d / layer.positions)
+
+    mean = _walk(source, stream, signals, samples, see)
+    A, G = mean.of(inputs), mean.of(backs)
+    rest = _filled(source, stream, mean.of(squares), frozenset(name for names in A for name in names))
+    moments = Moments({names: LayerMoments(own, G[names]) for names, own in A.items()}, rest)
+    return stream.checked(moments, "finite moments")
 
 
-def held_at_most(device: torch.device, lanes: int = 1) -> int:
-    """Bytes that an estimate holds at a time, unless it is told otherwise.
-
-    Args:
-        device: where.
-        lanes: pieces of work that have the device at the same time; each leaves most of its part for what it keeps.
-    """
-    if device.type != "cuda":
-        return MEMORY_LIMIT
-    return max(MEMORY_LIMIT, torch.cuda.get_device_properties(device).total_memory // max(64, 16 * lanes))
-
-
-def chunk_size(bytes_a_sample: int, device: torch.device, memory_limit: int | None = None) -> int:
-    """How many samples to work on at a time.
-
-    >>> chunk_size(2**20, torch.device("cpu")), chunk_size(2**20, torch.device("cpu"), memory_limit=10)
-    (256, 1)
-
-    Args:
-        bytes_a_sample: what one holds, of all replicas.
-        device: where.
-        memory_limit: bytes to hold at a time; None for `held_at_most`.
-    """
-    limit = held_at_most(device) if memory_limit is None else memory_limit
-    fitting = max(1, limit // bytes_a_sample)
-    return fitting if device.type == "cuda" else min(_LARGEST_CHUNK, fitting)
+def input_moments(
+    source: PerSampleGradients, stream: SampleStream, *, samples: int | None = None
+) -> dict[Names, Tensor]:
+    """`A = E[sum_t a_t a_t^T]` of every Linear and Conv layer of a model on data; with a bias the last input is a 1."""
+    sums: dict[Names, Tensor] = {}
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=False)):
+        for names, a, bias in source.inputs(chunk, parameters=stream.parameters):
+            _add(sums, names, _input_square(a, bias))
+    return stream.checked(mean.of(sums), "finite inputs")
 
 
-def parameter_device(source: GradientSource, parameters: Tensor | None) -> torch.device:
-    """Where a model's parameters are, or those given instead."""
-    return _like(source, parameters).device
+def squares_along(
+    source: PerSampleGradients,
+    stream: SampleStream,
+    bases: Mapping[Names, LayerBasis],
+    *,
+    labels: Labels,
+    samples: int | None = None,
+) -> dict[Names, Tensor]:
+    """The mean square of gradients along the eigenvectors of each layer, `[*lead, o, i]`: the eigenvalues of EKFAC."""
+    sums: dict[Names, Tensor] = {}
+    mean = _walk(source, stream, labels, samples, partial(_see_squares, bases, sums))
+    found = mean.of(sums)
+    # zero for a layer that was not reached
+    whole = {names: found.get(names, torch.zeros_like(own.values)) for names, own in bases.items()}
+    return stream.checked(whole, "finite squares of gradients")
 
 
-def _like(source: GradientSource, parameters: Tensor | None) -> Tensor:
-    return next(p for p in source.model.parameters() if p.requires_grad) if parameters is None else parameters
+def _see_squares(
+    bases: Mapping[Names, LayerBasis], sums: dict[Names, Tensor], number: int, names: Names, layer: LayerGradients
+) -> None:
+    if names not in bases or not isinstance(layer, LinearGradients):
+        return
+    h, d = bases[names].rotate(layer)
+    # with one position the square of a product is the product of squares
+    alone = layer.positions == 1
+    _add(sums, names, d.squeeze(-2).square().mT @ h.squeeze(-2).square() if alone else (d.mT @ h).square().sum(-3))
 
 
-def flat_zeros(source: GradientSource, parameters: Tensor | None) -> Tensor:
-    """Zeros for every parameter, `[..., p]`, in the precision that gradients are kept in."""
-    like = _like(source, parameters)
-    dtype = torch.float32 if like.dtype in (torch.half, torch.bfloat16) else like.dtype
-    lead = () if parameters is None else parameters.shape[:-1]
-    return torch.zeros(*lead, source.layout.size, dtype=dtype, device=like.device)
+def _walk(
+    source: PerSampleGradients,
+    stream: SampleStream,
+    signals: Signals | Labels,
+    samples: int | None,
+    see: Callable[[int, Names, LayerGradients], None],
+) -> _Mean:
+    """Show the factors of every sample's gradients, layer by layer."""
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(signals))):
+        source.factors(chunk, signals, see, parameters=stream.parameters, generator=stream.generator)
+    return mean
+
+
+def _input_square(a: Tensor, bias: bool) -> Tensor:
+    """`sum a a^T` over samples and positions, `[*lead, n, t, i] -> [*lead, i, i]`; with a bias a 1 is appended to a."""
+    rows = a.flatten(-3, -2)
+    if bias:
+        rows = torch.cat([rows, rows.new_ones(()).expand(*rows.shape[:-1], 1)], -1)
+    return rows.mT @ rows
+
+
+def _add(sums: dict[Key, Tensor], key: Key, value: Tensor) -> None:
+    sums[key] = sums[key] + value if key in sums else value

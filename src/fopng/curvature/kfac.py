@@ -7,55 +7,62 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.core.layout import ParamLayout
-from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, across
-from fopng.curvature.metric import Metric
+from fopng.core.replicas import broadcast
+from fopng.core.vector import Vector
+from fopng.curvature.kronecker import KroneckerOperator, LayerBasis
+from fopng.curvature.metric import Diagonal, Metric
 from fopng.curvature.moments import LayerMoments
-from fopng.gradients.backward import Names
-from fopng.gradients.directions import Basis, MixedBasis
-from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients
-from fopng.gradients.stored import StoredGradients
+from fopng.gradients.directions import Basis, CombinedBasis, StoredGradients, each_row
+from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names
 
 CHUNK = 16 * 2**20
 """How many numbers of a layer's gradients are written out at a time for a Gram matrix."""
 
 
 class LayerwiseMetric(Metric):
-    """A metric that is a matrix in each of some layers and diagonal elsewhere.
+    """A metric that is a matrix in each of some layers and diagonal elsewhere. Results have the parameters of what is given.
 
     Args:
-        layout: the flat order.
         layers: the layers that have a matrix, by their parameters.
-        inverse: of the diagonal, damping included, `[..., p]`.
+        outside: the diagonal metric of all other parameters.
     """
 
-    def __init__(self, layout: ParamLayout, layers: Mapping[Names, object], inverse: Tensor) -> None:
-        self.layout, self._names, self._inverse = layout, frozenset(layers), inverse
-        self._inside = {name for names in layers for name in names}
+    def __init__(self, layers: Mapping[Names, object], outside: Diagonal) -> None:
+        self._names, self._outside = frozenset(layers), outside
+        self._inside = frozenset(name for names in layers for name in names)
 
     @abstractmethod
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
-        """`g_m^T F^-1 h_n` of two sets of gradients of a layer, `[..., m, n]` in float64."""
+        """`g_m^T F^-1 h_n` of two sets of gradients of a layer, `[*lead, m, n]` in float64."""
 
     def inverse_gram(self, basis: Basis) -> Tensor:
-        if isinstance(basis, MixedBasis):
+        if isinstance(basis, CombinedBasis):
             return basis.mix.mT @ self.inverse_gram(basis.inner) @ basis.mix
         if not isinstance(basis, StoredGradients) or not self._fits(basis):
-            rows = basis.dense()
-            solved = torch.stack([self.solve(row) for row in rows.unbind(-2)], -2)
-            return rows.double() @ solved.double().mT
-        outside = basis.only([name for name in self.layout.names if name not in self._inside])
-        gram = basis.like.new_zeros(*self._inverse.shape[:-1], basis.count, basis.count, dtype=torch.float64)
+            rows = basis.rows()
+            return _products(rows, each_row(self.solve, rows))
+        some = next(pieces for _, pieces in basis.blocks())[0][1]
+        gram = basis.like.new_zeros(*some.lead, basis.count, basis.count, dtype=torch.float64)
         for names, pieces in basis.blocks():
             for here, first, _ in pieces if names in self._names else []:
                 for there, second, _ in pieces:
                     gram[..., here, there] += self.layer_gram(names, first, second)
-        return gram + outside.gram(self._inverse) if outside.count else gram
+        outside = basis.only([name for names in basis.layers for name in names if name not in self._inside])
+        return gram + self._outside.inverse_gram(outside) if outside.count else gram
 
-    def _fits(self, memory: StoredGradients) -> bool:
-        """Whether the memory is laid out like the metric, and has no weights."""
-        alike = all(names in self._names or self._inside.isdisjoint(names) for names in memory.layers)
-        return alike and not memory.weighted
+    def _fits(self, stored: StoredGradients) -> bool:
+        """Whether gradients are stored by the layers of the metric, and without weights."""
+        alike = all(names in self._names or self._inside.isdisjoint(names) for names in stored.layers)
+        return alike and not stored.weighted
+
+
+def _products(first: Vector, second: Vector) -> Tensor:
+    """Inner products of rows `[*lead, m, *shape]` and others `[*lead, n, *shape]`: `[*lead, m, n]` in float64."""
+    total = torch.zeros((), dtype=torch.float64)
+    for name, part in first.parts.items():
+        left, right = (x.reshape(*x.shape[: first.lead], -1).double() for x in (part, second[name]))
+        total = total.to(left) + left @ right.mT
+    return total
 
 
 @final
@@ -66,36 +73,33 @@ class Kronecker(LayerwiseMetric):
     product. A gradient stays factored under it, and a Gram matrix is an elementwise product of two small ones.
 
     Args:
-        layout: the flat order.
         layers: `A` and `G` by the names of a layer's parameters.
-        diagonal: for everything else, `[..., p]`.
-        damping: lambda; a number, or one a replica `[...]`.
+        diagonal: for all other parameters.
+        damping: lambda.
     """
 
-    def __init__(
-        self, layout: ParamLayout, layers: Mapping[Names, LayerMoments], diagonal: Tensor, *, damping: float | Tensor
-    ) -> None:
-        self._values = diagonal + across(damping, diagonal)
-        super().__init__(layout, layers, self._values.reciprocal())
+    def __init__(self, layers: Mapping[Names, LayerMoments], diagonal: Vector, *, damping: float) -> None:
+        super().__init__(layers, Diagonal(diagonal, damping=damping))
         self._damped = {names: _damped(own, damping) for names, own in layers.items()}
         self._inverted = {
             names: LayerMoments(_inverse(own.inputs), _inverse(own.signals)) for names, own in self._damped.items()
         }
 
-    def matvec(self, v: Tensor) -> Tensor:
-        return kronecker_matvec(self.layout, self._damped, self._values, v)
+    def matvec(self, v: Vector) -> Vector:
+        outside = self._outside.matvec(v.without(self._inside))
+        return Vector({**outside.parts, **kronecker_matvec(self._damped, v)}, v.lead)
 
-    def solve(self, v: Tensor) -> Tensor:
-        return kronecker_matvec(self.layout, self._inverted, self._inverse, v)
+    def solve(self, v: Vector) -> Vector:
+        outside = self._outside.solve(v.without(self._inside))
+        return Vector({**outside.parts, **kronecker_matvec(self._inverted, v)}, v.lead)
 
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
         A, G = self._inverted[names].inputs.double(), self._inverted[names].signals.double()
         one, other = _one_term(first), _one_term(second)
         if one is not None and other is not None:
             return (one[0] @ A @ other[0].mT) * (one[1] @ G @ other[1].mT)
-        left, right = (g.slab(0, g.size).double() for g in (first, second))
-        solved = G.unsqueeze(-3) @ as_matrices(left, G.shape[-1], len(names) > 1) @ A.unsqueeze(-3)
-        return as_vectors(solved, len(names) > 1) @ right.mT
+        left, right = gradient_matrices(first).double(), gradient_matrices(second).double()
+        return (G.unsqueeze(-3) @ left @ A.unsqueeze(-3)).flatten(-2) @ right.flatten(-2).mT
 
 
 @final
@@ -103,24 +107,24 @@ class EigenCorrected(LayerwiseMetric):
     """EKFAC: the eigenvectors of KFAC with the second moments that the gradients have along them, `+ damping I`.
 
     Args:
-        fisher: those of each layer, and a diagonal for everything else.
-        damping: lambda; a number, or one a replica `[...]`.
+        fisher: those of each layer, and a diagonal for all other parameters.
+        damping: lambda.
     """
 
-    def __init__(self, fisher: KroneckerFisher, *, damping: float | Tensor) -> None:
-        self._damped = fisher.map(lambda values: values + across(damping, values))
+    def __init__(self, fisher: KroneckerOperator, *, damping: float) -> None:
+        super().__init__(fisher.layers, Diagonal(fisher.diagonal, damping=damping))
+        self._damped = fisher.map(lambda values: values + broadcast(damping, values))
         self._inverted = self._damped.map(torch.reciprocal)
-        super().__init__(fisher.layout, fisher.layers, self._inverted.diagonal)
 
-    def matvec(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Vector) -> Vector:
         return self._damped(v)
 
-    def solve(self, v: Tensor) -> Tensor:
+    def solve(self, v: Vector) -> Vector:
         return self._inverted(v)
 
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
-        own, bias = self._inverted.layers[names], len(names) > 1
-        left, right = _Turned(first, own, bias), _Turned(second, own, bias)
+        own = self._inverted.layers[names]
+        left, right = _Rotated(first, own), _Rotated(second, own)
         outputs = own.values.shape[-2]
         rows = max(1, CHUNK // (max(first.count, second.count) * own.values.shape[-1] * first.lead.numel()))
         parts = [slice(start, min(start + rows, outputs)) for start in range(0, outputs, rows)]
@@ -130,16 +134,15 @@ class EigenCorrected(LayerwiseMetric):
 
 
 @final
-class _Turned:
-    """Gradients of a layer along its eigenvectors, `U_g^T M U_a`: some outputs at a time, `[..., m, o, i]` in float64."""
+class _Rotated:
+    """Gradients of a layer along its eigenvectors, `U_g^T M U_a`: some outputs at a time, `[*lead, m, o, i]` in float64."""
 
-    def __init__(self, gradients: LayerGradients, basis: LayerBasis, bias: bool) -> None:
+    def __init__(self, gradients: LayerGradients, basis: LayerBasis) -> None:
         U_a, U_g = basis.inputs.double(), basis.signals.double()
         pair = _one_term(gradients)
         self._factors = None if pair is None else (pair[0] @ U_a, pair[1] @ U_g)
         if pair is None:
-            M = as_matrices(gradients.slab(0, gradients.size).double(), U_g.shape[-1], bias)
-            self._whole = U_g.mT.unsqueeze(-3) @ M @ U_a.unsqueeze(-3)
+            self._whole = U_g.mT.unsqueeze(-3) @ gradient_matrices(gradients).double() @ U_a.unsqueeze(-3)
 
     def __getitem__(self, part: slice) -> Tensor:
         if self._factors is None:
@@ -148,40 +151,54 @@ class _Turned:
         return d[..., part].unsqueeze(-1) * h.unsqueeze(-2)
 
 
-def kronecker_matvec(layout: ParamLayout, layers: Mapping[Names, LayerMoments], diagonal: Tensor, v: Tensor) -> Tensor:
-    """`F v` with `A kron G` in some layers, and a diagonal elsewhere: `[..., p] -> [..., p]`."""
-    out = v * diagonal
+def kronecker_matvec(layers: Mapping[Names, LayerMoments], v: Vector) -> dict[str, Tensor]:
+    """`(A kron G) v` in some layers, of the parameters of `v` in them; one that is absent is zero."""
+    out = {}
     for names, own in layers.items():
-        part, bias = layout.span(names), len(names) > 1
-        M = as_matrices(v[..., part], own.signals.shape[-1], bias)
-        out[..., part] = as_vectors(own.signals @ M @ own.inputs, bias)
+        weight, bias = v.parts.get(names[0]), v.parts.get(names[-1]) if len(names) > 1 else None
+        if weight is None and bias is None:
+            continue
+        M = own.signals @ _layer_matrix(weight, bias, own, v.lead, bias_column=len(names) > 1) @ own.inputs
+        if weight is not None:
+            out[names[0]] = (M if len(names) == 1 else M[..., :-1]).reshape(weight.shape)
+        if bias is not None:
+            out[names[-1]] = M[..., -1]
     return out
 
 
-def kronecker_times(moments: LayerMoments, gradients: LayerGradients, *, bias: bool) -> LayerGradients:
+def _layer_matrix(
+    weight: Tensor | None, bias: Tensor | None, own: LayerMoments, lead: int, *, bias_column: bool
+) -> Tensor:
+    """A layer's part of a vector as `M [*lead, o, i]`: the weight, and the bias as its last column."""
+    if weight is None:
+        assert bias is not None
+        M = bias.new_zeros(*bias.shape, own.inputs.shape[-1] - 1)
+    else:
+        M = weight.flatten(lead + 1)
+    if not bias_column:
+        return M
+    return torch.cat([M, (M.new_zeros(M.shape[:-1]) if bias is None else bias).unsqueeze(-1)], -1)
+
+
+def gradient_matrices(gradients: LayerGradients) -> Tensor:
+    """Gradients of a layer written out as `M [*lead, m, o, i]`: the weight, and the bias, if there is one, as its last column."""
+    weight = gradients.rows(0).flatten(len(gradients.lead) + 2)
+    return weight if len(gradients.shapes) == 1 else torch.cat([weight, gradients.rows(1).unsqueeze(-1)], -1)
+
+
+def kronecker_times(moments: LayerMoments, gradients: LayerGradients) -> LayerGradients:
     """`F g` for gradients of a layer whose Fisher is `A kron G`: factors stay factors."""
     A, G = moments.inputs.unsqueeze(-3), moments.signals.unsqueeze(-3)
+    bias = len(gradients.shapes) > 1
     if isinstance(gradients, LinearGradients):
         h, i = gradients.homogeneous() @ A, gradients.a.shape[-1]
-        return LinearGradients(h[..., :i], gradients.d @ G, bias=bias, ones=h[..., i] if bias else None)
-    M = as_matrices(gradients.slab(0, gradients.size), G.shape[-1], bias)
-    return DenseGradients(as_vectors(G @ M @ A, bias))
+        return LinearGradients(h[..., :i], gradients.d @ G, bias, h[..., i] if bias else None)
+    M = G @ gradient_matrices(gradients) @ A
+    weight = (M[..., :-1] if bias else M).reshape(*M.shape[:-2], *gradients.shapes[0])
+    return DenseGradients((weight, M[..., -1]) if bias else (weight,), len(gradients.lead))
 
 
-def as_matrices(flat: Tensor, o: int, bias: bool) -> Tensor:
-    """A layer's part of vectors, `[..., q]`, as `M [..., o, i]`: the weight, and the bias as its last column."""
-    if not bias:
-        return flat.reshape(*flat.shape[:-1], o, -1)
-    weight = flat[..., :-o].reshape(*flat.shape[:-1], o, -1)
-    return torch.cat([weight, flat[..., -o:].unsqueeze(-1)], -1)
-
-
-def as_vectors(M: Tensor, bias: bool) -> Tensor:
-    """And back: `[..., o, i] -> [..., q]`."""
-    return torch.cat([M[..., :-1].flatten(-2), M[..., -1]], -1) if bias else M.flatten(-2)
-
-
-def _damped(moments: LayerMoments, damping: float | Tensor) -> LayerMoments:
+def _damped(moments: LayerMoments, damping: float) -> LayerMoments:
     """The damping split between two factors, by their mean eigenvalues."""
     A, G = moments.inputs, moments.signals
     mean_a, mean_g = (matrix.diagonal(dim1=-2, dim2=-1).mean(-1) for matrix in (A, G))
@@ -204,7 +221,7 @@ def _inverse(matrix: Tensor) -> Tensor:
 
 
 def _one_term(gradients: LayerGradients) -> tuple[Tensor, Tensor] | None:
-    """The factors `[..., m, i]` and `[..., m, o]` of gradients that are one outer product each, in float64."""
+    """The factors `[*lead, m, i]` and `[*lead, m, o]` of gradients that are one outer product each, in float64."""
     if not isinstance(gradients, LinearGradients) or gradients.positions > 1:
         return None
     return gradients.homogeneous().squeeze(-2).double(), gradients.d.squeeze(-2).double()

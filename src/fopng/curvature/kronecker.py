@@ -1,11 +1,11 @@
 """A Fisher that is a Kronecker product in each Linear and Conv layer and diagonal elsewhere, by its eigenvectors.
 
-For a layer with `M [o, i]`, its weight with the bias as last column, `F M = G M A` with `A` the moments of what it is given and `G`
-those of what comes back. With `A = U_a diag(l_a) U_a^T` and `G = U_g diag(l_g) U_g^T` any function of the layer's Fisher is
+For a layer with `M [o, i]`, its weight with the bias as last column, `F M = G M A` with `A` the moments of its inputs and `G` those
+of its output gradients. With `A = U_a diag(l_a) U_a^T` and `G = U_g diag(l_g) U_g^T` any function of the layer's Fisher is
 `f(F) M = U_g [(U_g^T M U_a) * f(l_g l_a^T)] U_a^T`: two small products a side.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -13,14 +13,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.core.batch import Batch, sample_count
-from fopng.core.layout import ParamLayout
-from fopng.core.likelihood import Generators, Labels, Signals
+from fopng.core.replicas import broadcast
+from fopng.core.tree import node
+from fopng.core.vector import Vector
 from fopng.curvature.moments import LayerMoments
-from fopng.gradients.backward import Names
-from fopng.gradients.layers import LayerGradients, LinearGradients
-from fopng.gradients.per_sample import GradientSource
-from fopng.parallel.collectives import ALONE, Peers
+from fopng.gradients.layers import LinearGradients, Names
 
 DIRECT = 1024
 """Up to so many inputs all eigenvectors are worked out, although fewer may be kept."""
@@ -35,16 +32,17 @@ Spectral = Callable[[Tensor], Tensor]
 """A function of eigenvalues, entry by entry."""
 
 
+@node
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerBasis:
     """One layer's Fisher by its eigenvectors: `U_a kron U_g`, with the eigenvalues of each pair.
 
     Args:
-        inputs: `U_a [..., i, k]`, of `A`; with a bias the last input is the 1 that it is multiplied with.
-        signals: `U_g [..., o, o]`, of `G`.
-        values: the eigenvalues, `[..., o, k]`.
-        others: the eigenvalue that stands for those of all inputs outside `U_a`, `[..., o, 1]`; None where there are none.
+        inputs: `U_a [*lead, i, k]`, of `A`; with a bias the last input is the 1 that it is multiplied with.
+        signals: `U_g [*lead, o, o]`, of `G`.
+        values: the eigenvalues, `[*lead, o, k]`.
+        others: the eigenvalue that stands for those of all inputs outside `U_a`, `[*lead, o, 1]`; None where there are none.
         bias: whether the layer has one.
     """
 
@@ -73,8 +71,8 @@ class LayerBasis:
             others = (l_g * (left.clamp(min=0) / (size - k)).unsqueeze(-1)).unsqueeze(-1).to(like)
         return cls(U_a[..., -k:].to(like).contiguous(), U_g.to(like).contiguous(), values.to(like), others, bias)
 
-    def turn(self, gradients: LinearGradients) -> tuple[Tensor, Tensor]:
-        """The factors of gradients along the eigenvectors: `a U_a [..., m, t, k]` and `d U_g [..., m, t, o]`."""
+    def rotate(self, gradients: LinearGradients) -> tuple[Tensor, Tensor]:
+        """The factors of gradients along the eigenvectors: `a U_a [*lead, m, t, k]` and `d U_g [*lead, m, t, o]`."""
         return gradients.homogeneous() @ self.inputs.unsqueeze(-3), gradients.d @ self.signals.unsqueeze(-3)
 
     def map(self, function: Spectral) -> "LayerBasis":
@@ -84,7 +82,7 @@ class LayerBasis:
 
     @cached_property
     def _elsewhere(self) -> Tensor | None:
-        """What is done to inputs outside `U_a`: `U_g diag(others) U_g^T`, `[..., o, o]`."""
+        """What is done to inputs outside `U_a`: `U_g diag(others) U_g^T`, `[*lead, o, o]`."""
         return None if self.others is None else (self.signals * self.others.mT) @ self.signals.mT
 
     @cached_property
@@ -92,22 +90,32 @@ class LayerBasis:
         """The eigenvalues of the inputs in `U_a`, less what is done everywhere."""
         return self.values if self.others is None else self.values - self.others
 
-    def apply(self, g: Tensor, out: Tensor) -> None:
-        """Write `F g` into a place of its own, `[..., q] -> [..., q]`."""
-        o, i = self.signals.shape[-1], self.inputs.shape[-2] - self.bias
-        W, U = g[..., : o * i].unflatten(-1, (o, i)), self.inputs[..., :i, :]
-        C = W @ U
-        if self.bias:
-            # what the bias is multiplied with: the last column of M, the last row of U_a
-            b, u = g[..., o * i :].unsqueeze(-1), self.inputs[..., i:, :]
+    @cached_property
+    def _inputs(self) -> tuple[Tensor, Tensor]:
+        """The rows of `U_a` for the weight's inputs, `[*lead, i, k]`, and for the bias, `[*lead, 1, k]`."""
+        i = self.inputs.shape[-2] - self.bias
+        return self.inputs[..., :i, :], self.inputs[..., i:, :]
+
+    def apply(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`F g` of the weight's part of g, `[*lead, o, i]`, and the bias's, `[*lead, o]`; None for one that is zero."""
+        (U, u), elsewhere = self._inputs, self._elsewhere
+        C = weight @ U
+        if bias is not None:
+            b = bias.unsqueeze(-1)
             C += b * u
         # the small side in between: k columns of it, not i
         C = self.signals @ ((self.signals.mT @ C) * self._within)
-        Y = C @ U.mT if self._elsewhere is None else _plus_product(self._elsewhere @ W, C, U.mT)
-        out[..., : o * i].unflatten(-1, (o, i)).copy_(Y)
-        if self.bias:
-            y = C @ u.mT if self._elsewhere is None else C @ u.mT + self._elsewhere @ b
-            out[..., o * i :].copy_(y.squeeze(-1))
+        Y = C @ U.mT if elsewhere is None else _plus_product(elsewhere @ weight, C, U.mT)
+        if bias is None:
+            return Y, None
+        y = C @ u.mT if elsewhere is None else C @ u.mT + elsewhere @ b
+        return Y, y.squeeze(-1)
+
+    def apply_to_bias(self, bias: Tensor) -> Tensor:
+        """The bias's part of `F g` where g is zero in the weight."""
+        found = self.apply(bias.new_zeros(*bias.shape, self._inputs[0].shape[-2]), bias)[1]
+        assert found is not None
+        return found
 
 
 def _plus_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -117,13 +125,6 @@ def _plus_product(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
     if total.dim() == 3 == right.dim() == left.dim():
         return total.baddbmm_(left, right)
     return total.add_(left @ right)
-
-
-def across(setting: float | Tensor, values: Tensor) -> float | Tensor:
-    """A setting as it multiplies values `[..., *]`: a number, or one a replica."""
-    if not isinstance(setting, Tensor):
-        return setting
-    return setting.reshape(*setting.shape, *[1] * (values.dim() - setting.dim()))
 
 
 def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,35 +149,55 @@ def _leading(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values[..., -k:], Q.double() @ vectors[..., -k:]
 
 
+@node
 @final
-class KroneckerFisher:
-    """A Fisher `F [..., p, p]`: Kronecker products in some layers, diagonal elsewhere.
+@dataclass(frozen=True, eq=False)
+class KroneckerOperator:
+    """A symmetric matrix over all parameters: a Kronecker product in some layers, diagonal elsewhere.
 
     Args:
-        layout: the flat order.
         layers: by the names of their parameters.
-        diagonal: for every parameter outside them, `[..., p]`.
+        diagonal: of the parameters outside them.
+        others: the eigenvalue of every parameter that is in neither; None for zero.
     """
 
-    def __init__(self, layout: ParamLayout, layers: Mapping[Names, LayerBasis], diagonal: Tensor) -> None:
-        self.layout, self.layers, self.diagonal = layout, layers, diagonal
-        self._parts = sorted(((layout.span(names), own) for names, own in layers.items()), key=lambda x: x[0].start)
-        edges = [0, *(edge for part, _ in self._parts for edge in (part.start, part.stop)), layout.size]
-        self._outside = [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+    layers: dict[Names, LayerBasis]
+    diagonal: Vector
+    others: Tensor | None = None
 
-    def map(self, function: Spectral) -> "KroneckerFisher":
+    def map(self, function: Spectral) -> "KroneckerOperator":
         """`f(F)`: a function of the eigenvalues, entry by entry."""
         layers = {names: own.map(function) for names, own in self.layers.items()}
-        return KroneckerFisher(self.layout, layers, function(self.diagonal))
+        return KroneckerOperator(layers, self.diagonal.map(function), function(self._zero))
 
-    def __call__(self, g: Tensor) -> Tensor:
-        """`F g`: `[..., p] -> [..., p]`."""
-        out = torch.empty_like(g)
-        for part in self._outside:
-            torch.mul(g[..., part], self.diagonal[..., part], out=out[..., part])
-        for part, layer in self._parts:
-            layer.apply(g[..., part], out[..., part])
-        return out
+    @property
+    def _zero(self) -> Tensor:
+        if self.others is not None:
+            return self.others
+        held = [own.values for own in self.layers.values()] or list(self.diagonal.parts.values())
+        return held[0].new_zeros(())
+
+    def __call__(self, g: Vector) -> Vector:
+        """`F g`, in the parameters of `g`."""
+        parts, diagonal = g.parts, self.diagonal.parts
+        out: dict[str, Tensor] = {}
+        for names, layer in self.layers.items():
+            weight, bias = parts.get(names[0]), parts.get(names[-1]) if layer.bias else None
+            if weight is not None:
+                # a convolution's weight as a matrix
+                Y, y = layer.apply(weight.flatten(g.lead + 1), bias)
+                out[names[0]] = Y.view(weight.shape)
+                if y is not None:
+                    out[names[-1]] = y
+            elif bias is not None:
+                out[names[-1]] = layer.apply_to_bias(bias)
+        for name, part in parts.items():
+            if name not in out:
+                out[name] = part * (diagonal[name] if name in diagonal else self._other(part))
+        return Vector(out, g.lead)
+
+    def _other(self, like: Tensor) -> float | Tensor:
+        return 0.0 if self.others is None else broadcast(self.others, like)
 
 
 @final
@@ -188,63 +209,12 @@ class Shrinkage:
         left: that matrix, by its eigenvectors.
     """
 
-    left: KroneckerFisher
+    left: KroneckerOperator
 
-    def __call__(self, g: Tensor) -> Tensor:
-        """`(I + s F)^-1 g`: `[..., p] -> [..., p]`."""
+    def __call__(self, g: Vector) -> Vector:
+        """`(I + s F)^-1 g`."""
         return self.left(g)
 
-    def removed(self, g: Tensor) -> Tensor:
-        """What it takes away: `[..., p] -> [..., p]`."""
+    def removed(self, g: Vector) -> Vector:
+        """The part of g that it takes away."""
         return g - self.left(g)
-
-
-@final
-class SquareSums:
-    """The mean square of gradients along the eigenvectors of each layer, `[..., o, i]`: the eigenvalues of EKFAC.
-
-    Args:
-        source: the model.
-        signals: what is sent back from the outputs.
-        bases: the eigenvectors, all of them, by layer.
-        parameters: `[*lead, p]` instead of the model's own, for replicas; the batches then are `[*lead, n, ...]`.
-        generator: draws noise and labels; one for all, or one for each replica.
-        peers: the processes that add up batches of their own.
-    """
-
-    def __init__(
-        self,
-        source: GradientSource,
-        signals: Signals | Labels,
-        bases: Mapping[Names, LayerBasis],
-        *,
-        parameters: Tensor | None = None,
-        generator: Generators = None,
-        peers: Peers = ALONE,
-    ) -> None:
-        self._source, self._signals, self._bases, self._peers = source, signals, bases, peers
-        self._parameters, self._generator = parameters, generator
-        self._sums: dict[Names, Tensor] = {}
-        self._count = 0
-
-    def add(self, batch: Batch) -> None:
-        """Add the samples of a batch."""
-        self._source.show_factors(
-            batch, self._signals, self._see, parameters=self._parameters, generator=self._generator
-        )
-        self._count += sample_count(batch, 0 if self._parameters is None else self._parameters.dim() - 1)
-
-    def _see(self, number: int, names: Names, layer: LayerGradients) -> None:
-        if names not in self._bases or not isinstance(layer, LinearGradients):
-            return
-        h, d = self._bases[names].turn(layer)
-        # with one position the square of a product is the product of squares
-        alone = layer.positions == 1
-        squares = d.squeeze(-2).square().mT @ h.squeeze(-2).square() if alone else (d.mT @ h).square().sum(-3)
-        self._sums[names] = self._sums[names] + squares if names in self._sums else squares
-
-    def mean(self) -> dict[Names, Tensor]:
-        """The mean squares; zero for a layer that was not reached."""
-        sums, count = self._peers.sum_named(self._sums), self._peers.total(self._count)
-        found = {names: total / count for names, total in sums.items()}
-        return {names: found.get(names, torch.zeros_like(own.values)) for names, own in self._bases.items()}

@@ -1,170 +1,181 @@
-"""Pulling a signal back from a model's outputs to its layers, and turning what arrives into per-sample gradients."""
+"""Differentiate a model's outputs with respect to those of its layers, and make per-sample gradients of what arrives there."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
 from fopng.core.layout import ParamLayout
-from fopng.gradients.hooks import Call, Site, automatic_gradients, layer_inputs, layer_signals, rule_gradients
-from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, SampleGradients
+from fopng.gradients.fallback import fallback_gradients
+from fopng.gradients.hooks import ModuleCall, TracedModule, layer_inputs, layer_signals, rule_gradients
+from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names, SampleGradients
 from fopng.gradients.rules import FactoredRule, LinearRule, Unsupported
-from fopng.gradients.tracing import Asked, Recording
+from fopng.gradients.tracing import ForwardTrace, TracedModel
 
-Names = tuple[str, ...]
-"""Neighbouring parameters of one layer."""
-
-Arrival = tuple[Call, list[Tensor]]
+Arrival = tuple[ModuleCall, list[Tensor]]
 """A call, and the score's derivative at each of its outputs."""
 
 
-class SiteUnsupported(Exception):
-    """No way was found to the per-sample gradients of one site.
+class ModuleUnsupported(Exception):
+    """No way was found to the per-sample gradients of one module.
 
     Args:
-        site: the module in question.
+        module: the module in question.
     """
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.path)
-        self.site = site
+    def __init__(self, module: TracedModule) -> None:
+        super().__init__(module.path)
+        self.module = module
 
 
-def pull(
-    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, back: Tensor
+def layer_gradients(
+    model: TracedModel, layout: ParamLayout, modules: Sequence[TracedModule], trace: ForwardTrace, cotangent: Tensor
 ) -> SampleGradients:
-    """Send a signal back from the outputs and turn what reaches each site into gradients.
+    """The per-sample gradients of every layer that a backward pass reaches.
 
     Args:
-        asked: the model.
-        layout: the flat order.
-        sites: those that were listened to.
-        recording: of a forward pass.
-        back: the score's derivative at the outputs.
+        model: the model.
+        layout: the parameters to differentiate.
+        modules: those that were recorded.
+        trace: of a forward pass.
+        cotangent: the score's derivative at the outputs.
     """
-    layers = _collect(asked, layout, sites, recording, _arrivals(recording, back))
+    layers = _collect(model, modules, trace, _arrivals(trace, cotangent))
     if not layers:
-        name, value = next(iter(recording.values.items()))
-        nothing = value.new_zeros(*value.shape[: recording.lead], recording.count, layout.shapes[name].numel())
-        layers[(name,)] = DenseGradients(nothing)
-    return SampleGradients(layout, layers, recording.count)
+        name, value = next(iter(trace.values.items()))
+        nothing = value.new_zeros(*value.shape[: trace.lead], trace.count, *layout.shapes[name])
+        layers[(name,)] = DenseGradients((nothing,), trace.lead)
+    return SampleGradients(layers, trace.count)
 
 
-def pull_factors(
-    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, back: Tensor
+def layer_factors(
+    model: TracedModel, modules: Sequence[TracedModule], trace: ForwardTrace, cotangent: Tensor
 ) -> Iterator[tuple[Names, LayerGradients]]:
-    """As `pull`, layer by layer, with the two factors of every layer that has some, however large.
+    """As `layer_gradients`, layer by layer, with the two factors of every layer that has some, however large.
 
-    Args: as those of `pull`.
+    The weight of a convolution counts as the matrix `[o, i]` that multiplies its patches.
+
+    Args: as those of `layer_gradients`.
     """
-    arrivals = _arrivals(recording, back)
-    apart = factored_sites(layout, sites)
-    for names, site in apart.items():
-        if id(site) in arrivals:
-            yield names, _factors(site, arrivals[id(site)], recording)
-    taken = {id(site) for site in apart.values()}
-    rest = [site for site in sites if id(site) not in taken]
-    yield from _collect(asked, layout, rest, recording, arrivals).items()
+    arrivals = _arrivals(trace, cotangent)
+    factored = factored_modules(modules)
+    for names, module in factored.items():
+        if id(module) in arrivals:
+            yield names, _factors(module, arrivals[id(module)], trace)
+    taken = {id(module) for module in factored.values()}
+    rest = [module for module in modules if id(module) not in taken]
+    yield from _collect(model, rest, trace, arrivals).items()
 
 
-def factored_sites(layout: ParamLayout, sites: Sequence[Site]) -> dict[Names, Site]:
-    """The sites whose gradients are `sum_t d_t a_t^T`, by the names of their parameters: weight, then bias if there is one."""
-    owners = Counter(name for site in sites for name in site.own.values())
+def factored_modules(modules: Sequence[TracedModule]) -> dict[Names, TracedModule]:
+    """The modules whose gradients are `sum_t d_t a_t^T`, by the names of their parameters: weight, then bias if there is one."""
+    owners = _owners(modules)
     return {
-        tuple(site.own.values()): site
-        for site in sites
-        if isinstance(site.rule, FactoredRule)
-        and site.rule.splits(site.module)
-        and next(iter(site.own)) == "weight"
-        and layout.runs(site.own.values()) == [tuple(site.own.values())]
-        and all(owners[name] == 1 for name in site.own.values())
+        tuple(module.own.values()): module
+        for module in modules
+        if isinstance(module.rule, FactoredRule)
+        and module.rule.splits(module.module)
+        and list(module.own) in (["weight"], ["weight", "bias"])
+        and all(owners[name] == 1 for name in module.own.values())
     }
 
 
+def _owners(modules: Sequence[TracedModule]) -> Counter[str]:
+    """How many modules answer for each parameter: more than one where it is tied."""
+    return Counter(name for module in modules for name in module.own.values())
+
+
 def _collect(
-    asked: Asked, layout: ParamLayout, sites: Sequence[Site], recording: Recording, arrivals: dict[int, list[Arrival]]
+    model: TracedModel, modules: Sequence[TracedModule], trace: ForwardTrace, arrivals: dict[int, list[Arrival]]
 ) -> dict[Names, LayerGradients]:
-    """Gradients of every site that something arrived at."""
-    owners = Counter(name for site in sites for name in site.own.values())
-    whole = factored_sites(layout, sites)
+    """Gradients of every module that something arrived at."""
+    owners, factored = _owners(modules), factored_modules(modules)
     layers: dict[Names, LayerGradients] = {}
-    for site in sites:
-        if id(site) not in arrivals:
+    for module in modules:
+        if id(module) not in arrivals:
             continue
-        tied = any(owners[name] > 1 for name in site.own.values())
+        names, own = tuple(module.own.values()), arrivals[id(module)]
         try:
-            factored = (
-                _smaller(site, arrivals[id(site)], recording) if whole.get(tuple(site.own.values())) is site else None
-            )
-            if factored is not None:
-                layers[tuple(site.own.values())] = factored
-            else:
-                found = _written_out(asked, site, arrivals[id(site)], recording)
-                _add_dense(layers, layout.runs(found) if not tied else [(name,) for name in found], found)
+            smaller = _smaller(module, own, trace) if factored.get(names) is module else None
+            if smaller is not None:
+                layers[names] = smaller
+                continue
+            found = _written_out(model, module, own, trace)
         except Unsupported as failure:
-            raise SiteUnsupported(site) from failure
+            raise ModuleUnsupported(module) from failure
+        tied = any(owners[name] > 1 for name in names)
+        _add_dense(layers, [(name,) for name in found] if tied else _by_layer(found), found, trace.lead)
     return layers
 
 
-def _arrivals(recording: Recording, back: Tensor) -> dict[int, list[Arrival]]:
-    """What arrives at each site that the signal reaches, by the site's id."""
+def _by_layer(names: Iterable[str]) -> list[Names]:
+    """Parameters of the same module together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+    return [tuple(own) for own in found.values()]
+
+
+def _arrivals(trace: ForwardTrace, cotangent: Tensor) -> dict[int, list[Arrival]]:
+    """What arrives at each module that the backward pass reaches, by the module's id."""
     arrivals: dict[int, list[Arrival]] = {}
-    zeros = [zero for call in recording.calls for zero in call.zeros]
-    if not recording.outputs.requires_grad:
+    zeros = [zero for call in trace.calls for zero in call.zeros]
+    if not trace.outputs.requires_grad:
         return arrivals
     try:
-        found = iter(torch.autograd.grad(recording.outputs, zeros, back, retain_graph=True, allow_unused=True))
+        found = iter(torch.autograd.grad(trace.outputs, zeros, cotangent, retain_graph=True, allow_unused=True))
     except CheckpointError as failure:
         raise ValueError(
-            "The model runs parts of itself again in the backward pass (activation checkpointing), where they cannot be listened "
-            "to. Turn checkpointing off in eval mode."
+            "The model runs parts of itself again in the backward pass (activation checkpointing), where they cannot be recorded. "
+            "Turn checkpointing off in eval mode."
         ) from failure
-    for call in recording.calls:
+    for call in trace.calls:
         arrived = [next(found) for _ in call.zeros]
         if any(signal is not None for signal in arrived):
             full = [torch.zeros_like(z) if s is None else s for z, s in zip(call.zeros, arrived, strict=True)]
-            arrivals.setdefault(id(call.site), []).append((call, full))
+            arrivals.setdefault(id(call.module), []).append((call, full))
     return arrivals
 
 
-def _factors(site: Site, arrivals: list[Arrival], recording: Recording) -> LinearGradients:
-    """The two factors of a site."""
-    lead, n = recording.lead, recording.count
-    a = layer_inputs([call for call, _ in arrivals], lead, n)
-    d = layer_signals([(call, arrived[0]) for call, arrived in arrivals], lead, n)
-    return LinearGradients(a, d, bias="bias" in site.own)
+def _factors(module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace) -> LinearGradients:
+    """The two factors of a module."""
+    a = layer_inputs([call for call, _ in arrivals], trace.lead, trace.count)
+    d = layer_signals([(call, arrived[0]) for call, arrived in arrivals], trace.lead, trace.count)
+    return LinearGradients(a, d, bias="bias" in module.own)
 
 
-def _smaller(site: Site, arrivals: list[Arrival], recording: Recording) -> LinearGradients | None:
+def _smaller(module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace) -> LinearGradients | None:
     """The factors of a `Linear`, where they are smaller than its gradient; those of a convolution never are."""
-    if not isinstance(site.rule, LinearRule):
+    if not isinstance(module.rule, LinearRule):
         return None
-    found = _factors(site, arrivals, recording)
+    found = _factors(module, arrivals, trace)
     a, d = found.a, found.d
     return found if a.shape[-2] * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1] else None
 
 
-def _written_out(asked: Asked, site: Site, arrivals: list[Arrival], recording: Recording) -> dict[str, Tensor]:
-    """Gradients `[*lead, n, q]` of each parameter of a site, added up over its calls."""
-    lead, n = recording.lead, recording.count
+def _written_out(
+    model: TracedModel, module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace
+) -> dict[str, Tensor]:
+    """Gradients `[*lead, n, *shape]` of each parameter of a module, added up over its calls."""
+    lead, n = trace.lead, trace.count
     total: dict[str, Tensor] = {}
     for call, arrived in arrivals:
-        if site.rule is not None:
+        if module.rule is not None:
             found = rule_gradients(call, arrived[0], lead, n)
         else:
-            values, rest = asked.local_state(site.module, recording)
-            found = automatic_gradients(call, arrived, values, rest, lead, n)
-        for local, name in site.own.items():
+            values, rest = model.local_state(module.module, trace)
+            found = fallback_gradients(call, arrived, values, rest, lead, n)
+        for local, name in module.own.items():
             if local in found:
-                flat = found[local].flatten(lead + 1) if found[local].dim() > lead + 1 else found[local].unsqueeze(-1)
-                total[name] = total[name] + flat if name in total else flat
+                total[name] = total[name] + found[local] if name in total else found[local]
     return total
 
 
-def _add_dense(layers: dict[Names, LayerGradients], runs: list[Names], found: dict[str, Tensor]) -> None:
-    for names in runs:
-        g = torch.cat([found[name] for name in names], -1) if len(names) > 1 else found[names[0]]
-        other = layers.get(names)
-        layers[names] = DenseGradients(g + other.g if isinstance(other, DenseGradients) else g)
+def _add_dense(layers: dict[Names, LayerGradients], groups: list[Names], found: dict[str, Tensor], lead: int) -> None:
+    for names in groups:
+        parts, other = tuple(found[name] for name in names), layers.get(names)
+        if isinstance(other, DenseGradients):
+            parts = tuple(old + new for old, new in zip(other.parts, parts, strict=True))
+        layers[names] = DenseGradients(parts, lead)

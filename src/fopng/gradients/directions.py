@@ -1,50 +1,96 @@
 """Directions that a projection removes, `B [p, m]`, as operators."""
 
 import itertools
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
+from fopng.core.vector import Vector
+from fopng.gradients.layers import LayerGradients, Names
 
-class Basis(Protocol):
+
+class Basis(ABC):
     """Directions `B [p, m]` that a projection removes."""
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """The number of directions, m."""
-        ...
+
+    @abstractmethod
+    def matvec(self, c: Tensor) -> Vector:
+        """`B c`, of `c [*lead, m]`."""
+
+    def subtract(self, c: Tensor, g: Vector) -> Vector:
+        """`g - B c`, in the parameters of `g`."""
+        return _minus(g, self.matvec(c))
+
+    @abstractmethod
+    def rmatvec(self, x: Vector) -> Tensor:
+        """`B^T x`, `[*lead, m]`."""
+
+    @abstractmethod
+    def gram(self, weights: Vector | None) -> Tensor:
+        """`B^T diag(weights) B`: `[*lead, m, m]` in float64; no weights, no metric. A weight that is absent is zero."""
+
+    @abstractmethod
+    def rows(self) -> Vector:
+        """`B^T` written out: `[*lead, m, *shape]` for each parameter, the directions as one more replica axis."""
+
+    def only(self, names: Collection[str]) -> "Basis":
+        """The part of the directions that belongs to these parameters."""
+        return RestrictedBasis(self, names)
+
+
+Pieces: TypeAlias = list[tuple[slice, LayerGradients, tuple[Tensor, ...] | None]]
+"""Of one layer: the directions that each piece belongs to, its gradients, a diagonal weight `[*lead, *shape]` a parameter."""
+
+
+class StoredGradients(Basis):
+    """Gradients of old tasks, layer by layer: what a Fisher must know of a memory of them.
+
+    Attributes:
+        shares: how many directions each task has; of a memory that was compressed, the first share is what all tasks before have.
+        error: the share of the squared length of all directions ever stored that was lost in compression, `[*lead]`; None before.
+    """
+
+    shares: tuple[int, ...]
+    error: Tensor | None
 
     @property
-    def size(self) -> int:
-        """The number of parameters, p."""
-        ...
+    @abstractmethod
+    def layers(self) -> tuple[Names, ...]:
+        """The layers that hold gradients, each by the names of its parameters."""
 
-    def matvec(self, c: Tensor) -> Tensor:
-        """`B c`: `[..., m] -> [..., p]`."""
-        ...
+    @property
+    @abstractmethod
+    def weighted(self) -> bool:
+        """Whether any gradients have a diagonal weight."""
 
-    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
-        """`g - B c`: `[..., p]`."""
-        return g - self.matvec(c)
+    @property
+    @abstractmethod
+    def like(self) -> Tensor:
+        """A tensor of the device and precision of those held; the memory must not be empty."""
 
-    def rmatvec(self, x: Tensor) -> Tensor:
-        """`B^T x`: `[..., p] -> [..., m]`."""
-        ...
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[Names, Pieces]]:
+        """All that is held, layer by layer."""
 
-    def gram(self, weights: Tensor | None) -> Tensor:
-        """`B^T diag(weights) B`: `[..., m, m]` in float64; no weights, no metric."""
-        ...
+    @abstractmethod
+    def only(self, names: Collection[str]) -> "StoredGradients":
+        """The gradients of these parameters alone, shared, not copied; no directions where nothing stored concerns them."""
 
-    def dense(self) -> Tensor:
-        """`B^T` written out, `[..., m, p]`."""
-        ...
+    @abstractmethod
+    def mapped(self, change: Callable[[Names, LayerGradients], LayerGradients]) -> "StoredGradients":
+        """The same directions, each layer's changed: what a Fisher that is a block a layer makes of them."""
 
 
-@dataclass(frozen=True)
-class _Around(Basis):
+@dataclass(frozen=True, eq=False)
+class _Wrapped(Basis):
     """A basis made from another one, with as many directions."""
 
     inner: Basis
@@ -53,92 +99,156 @@ class _Around(Basis):
     def count(self) -> int:
         return self.inner.count
 
-    @property
-    def size(self) -> int:
-        return self.inner.size
-
 
 @final
-@dataclass(frozen=True)
-class ScaledBasis(_Around):
+@dataclass(frozen=True, eq=False)
+class ScaledBasis(_Wrapped):
     """A basis with a diagonal in front, `diag(scale) G`: FOPNG's `F_old G`.
 
     Args:
         inner: `G`.
-        scale: `[..., p]`.
+        scale: the diagonal.
     """
 
-    scale: Tensor
+    scale: Vector
 
-    def matvec(self, c: Tensor) -> Tensor:
+    def matvec(self, c: Tensor) -> Vector:
         return self.inner.matvec(c) * self.scale
 
-    def subtract(self, c: Tensor, g: Tensor) -> Tensor:
-        return torch.addcmul(g, self.scale, self.inner.matvec(c), value=-1)
+    def subtract(self, c: Tensor, g: Vector) -> Vector:
+        sums, scale = self.inner.matvec(c).parts, self.scale.parts
+        if not sums.keys() == g.parts.keys() <= scale.keys():
+            return _minus(g, Vector(sums, g.lead) * self.scale)
+        factors, summed = list(map(scale.__getitem__, g.parts)), list(map(sums.__getitem__, g.parts))
+        found = torch._foreach_addcmul(list(g.parts.values()), factors, summed, value=-1)
+        return Vector(dict(zip(g.parts, found, strict=True)), g.lead)
 
-    def rmatvec(self, x: Tensor) -> Tensor:
+    def rmatvec(self, x: Vector) -> Tensor:
         return self.inner.rmatvec(x * self.scale)
 
-    def gram(self, weights: Tensor | None) -> Tensor:
-        squared = self.scale.square()
+    def gram(self, weights: Vector | None) -> Tensor:
+        squared = self.scale * self.scale
         return self.inner.gram(squared if weights is None else squared * weights)
 
-    def dense(self) -> Tensor:
-        return self.inner.dense() * self.scale.unsqueeze(-2)
+    def rows(self) -> Vector:
+        rows = self.inner.rows()
+        return rows * self.scale.map(lambda part: part.unsqueeze(rows.lead - 1))
+
+    def only(self, names: Collection[str]) -> Basis:
+        return ScaledBasis(self.inner.only(names), self.scale)
 
 
 @final
-@dataclass(frozen=True)
-class ChangedBasis(_Around):
+@dataclass(frozen=True, eq=False)
+class TransformedBasis(_Wrapped):
     """A basis with a symmetric matrix in front, `F G`, that is known only by what it does to a vector.
 
     Args:
         inner: `G`.
-        change: `F v`, `[..., p] -> [..., p]`.
+        change: `F v` of a `v`.
     """
 
-    change: Callable[[Tensor], Tensor]
+    change: Callable[[Vector], Vector]
 
-    def matvec(self, c: Tensor) -> Tensor:
+    def matvec(self, c: Tensor) -> Vector:
         return self.change(self.inner.matvec(c))
 
-    def rmatvec(self, x: Tensor) -> Tensor:
+    def rmatvec(self, x: Vector) -> Tensor:
         return self.inner.rmatvec(self.change(x))
 
-    def gram(self, weights: Tensor | None) -> Tensor:
-        rows = self.dense().double()
-        return (rows if weights is None else rows * weights.unsqueeze(-2)) @ rows.mT
+    def gram(self, weights: Vector | None) -> Tensor:
+        return gram_of_rows(self.rows(), weights)
 
-    def dense(self) -> Tensor:
-        rows = self.inner.dense()
-        return torch.stack([self.change(row) for row in rows.unbind(-2)], -2)
+    def rows(self) -> Vector:
+        return each_row(self.change, self.inner.rows())
 
 
 @final
-@dataclass(frozen=True)
-class MixedBasis(_Around):
+@dataclass(frozen=True, eq=False)
+class CombinedBasis(_Wrapped):
     """Combinations of directions, `G mix`: what an empirical Fisher, `G G^T / m`, makes of `G` without being formed.
 
     Args:
         inner: `G`.
-        mix: `[..., m, m]`.
+        mix: `[*lead, m, m]`.
     """
 
     mix: Tensor
 
-    def matvec(self, c: Tensor) -> Tensor:
+    def matvec(self, c: Tensor) -> Vector:
         return self.inner.matvec((self.mix.to(c.dtype) @ c.unsqueeze(-1)).squeeze(-1))
 
-    def rmatvec(self, x: Tensor) -> Tensor:
-        seen = self.inner.rmatvec(x)
-        return (self.mix.mT.to(seen.dtype) @ seen.unsqueeze(-1)).squeeze(-1)
+    def rmatvec(self, x: Vector) -> Tensor:
+        products = self.inner.rmatvec(x)
+        return (self.mix.mT.to(products.dtype) @ products.unsqueeze(-1)).squeeze(-1)
 
-    def gram(self, weights: Tensor | None) -> Tensor:
+    def gram(self, weights: Vector | None) -> Tensor:
         return self.mix.mT @ self.inner.gram(weights) @ self.mix
 
-    def dense(self) -> Tensor:
-        rows = self.inner.dense()
-        return self.mix.mT.to(rows.dtype) @ rows
+    def rows(self) -> Vector:
+        rows = self.inner.rows()
+        axis = rows.lead - 1
+
+        def combine(part: Tensor) -> Tensor:
+            flat = part.reshape(*part.shape[: rows.lead], part.shape[rows.lead :].numel())
+            return (self.mix.mT.to(part.dtype) @ flat).reshape(*part.shape[:axis], -1, *part.shape[rows.lead :])
+
+        return rows.map(combine)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RestrictedBasis(_Wrapped):
+    """The rows of a basis that belong to some of the parameters.
+
+    Args:
+        inner: the basis.
+        names: the parameters.
+    """
+
+    names: Collection[str]
+
+    def matvec(self, c: Tensor) -> Vector:
+        return self.inner.matvec(c).only(self.names)
+
+    def rmatvec(self, x: Vector) -> Tensor:
+        return self.inner.rmatvec(x.only(self.names))
+
+    def gram(self, weights: Vector | None) -> Tensor:
+        return gram_of_rows(self.rows(), None) if weights is None else self.inner.gram(weights.only(self.names))
+
+    def rows(self) -> Vector:
+        return self.inner.rows().only(self.names)
+
+
+def _minus(g: Vector, removed: Vector) -> Vector:
+    """`g - removed`, in the parameters of `g`."""
+    if removed.parts.keys() == g.parts.keys():
+        return g - removed
+    taken = removed.parts
+    return Vector({name: part - taken[name] if name in taken else part for name, part in g.parts.items()}, g.lead)
+
+
+def each_row(change: Callable[[Vector], Vector], rows: Vector) -> Vector:
+    """Change every row of `[*lead, m, *shape]` as a vector of its own."""
+    axis = rows.lead - 1
+    unbound = zip(*(part.unbind(axis) for part in rows.parts.values()), strict=True)
+    changed = [change(Vector(dict(zip(rows.parts, row, strict=True)), axis)) for row in unbound]
+    return Vector(
+        {name: torch.stack([row.parts[name] for row in changed], axis) for name in changed[0].parts}, rows.lead
+    )
+
+
+def gram_of_rows(rows: Vector, weights: Vector | None) -> Tensor:
+    """`R diag(weights) R^T` of rows `[*lead, m, *shape]`: `[*lead, m, m]` in float64. A weight that is absent is zero."""
+    kept, axis = rows if weights is None else rows.only(weights.parts), rows.lead - 1
+    sizes = rows.replicas
+    total = torch.zeros(*sizes, sizes[-1], dtype=torch.float64, device=rows.like.device)
+    for name, part in kept.parts.items():
+        flat = part.reshape(*sizes, part.shape[rows.lead :].numel()).double()
+        own = flat if weights is None else flat * weights[name].reshape(*sizes[:axis], 1, flat.shape[-1])
+        total = total + own @ flat.mT
+    return total
 
 
 def outer_square(slab: Tensor) -> Tensor:

@@ -1,15 +1,11 @@
-"""One rule a kind of layer: per-sample gradients from what the layer was given and what came back to its output.
+"""One rule a kind of layer: per-sample gradients from what the layer was given and the derivative at its output.
 
-A rule sees one call of a module as `records [n, ...]` (kept on the way forward) and `signals [n, ...]` (the score's derivative
-at the module's output), sample by sample, and answers `{parameter: [n, *shape]}`.
+A rule is given one call of a module as `records [n, ...]` (kept in the forward pass) and `signals [n, ...]` (the score's
+derivative at the module's output), sample by sample, and returns `{parameter: [n, *shape]}`.
 """
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -18,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Unsupported(Exception):
-    """A rule cannot answer for this module; the module around it is tried instead."""
+    """A rule does not hold for this module; the module around it is tried instead."""
 
 
 class Rule(ABC):
@@ -26,14 +22,14 @@ class Rule(ABC):
 
     @abstractmethod
     def record(self, module: nn.Module, inputs: Tensor) -> Tensor:
-        """Return what to keep of a call: computed on the way forward, while buffers are those of the run."""
+        """Return what to keep of a call: computed in the forward pass, while buffers are those of the run."""
 
     @abstractmethod
     def gradients(self, module: nn.Module, record: Tensor, signal: Tensor) -> dict[str, Tensor]:
         """Per-sample gradients of the module's own parameters."""
 
     def workspace(self, module: nn.Module, signal: Tensor) -> int:
-        """How many numbers the rule writes beside its answer."""
+        """How many numbers the rule writes beside its result."""
         return 0
 
 
@@ -53,7 +49,7 @@ class FactoredRule(Rule):
 
     @abstractmethod
     def signals(self, module: nn.Module, signal: Tensor) -> Tensor:
-        """What came back to each position, `d [n, t, o]`."""
+        """The derivative at each position, `d [n, t, o]`."""
 
 
 @final
@@ -207,10 +203,10 @@ def rule_for(module: nn.Module) -> Rule | None:
 
 
 def check_module(name: str, module: nn.Module) -> None:
-    """Raise for a module whose answer for one sample depends on the others, or that cannot be listened to."""
+    """Raise for a module whose output for one sample depends on the others, or that cannot be recorded."""
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(
-            f"Module {name!r} is a ScriptModule, which cannot be listened to. Pass the module it was made from."
+            f"Module {name!r} is a ScriptModule, whose calls cannot be recorded. Pass the module it was made from."
         )
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
         raise ValueError(
@@ -224,83 +220,3 @@ def check_module(name: str, module: nn.Module) -> None:
             f"Module {name!r} (Embedding) uses max_norm or scale_grad_by_freq, under which a sample has no gradient of its own. "
             "Turn both off."
         )
-
-
-Pieces = Sequence[Tensor]
-Answer = Callable[[dict[str, Tensor], Pieces], Sequence[Tensor]]
-
-
-@dataclass(frozen=True)
-class Question:
-    """Everything needed to ask a module for one sample at a time.
-
-    Args:
-        answer: outputs of one sample, from parameters and its pieces of the inputs.
-        own: the parameters to differentiate, `[*lead, *shape]` each.
-        fixed: the other parameters, likewise.
-        pieces: inputs, `[*lead, n, ...]`, or `[*lead, ...]` where shared between samples.
-        axes: 0 for an input that has a sample axis, None for one that is shared.
-        signals: the score's derivative at each output, `[*lead, n, ...]`.
-        lead: the number of replica axes.
-    """
-
-    answer: Answer
-    own: dict[str, Tensor]
-    fixed: dict[str, Tensor]
-    pieces: Pieces
-    axes: Sequence[int | None]
-    signals: Pieces
-    lead: int
-
-
-def by_automatic(q: Question) -> dict[str, Tensor]:
-    """Per-sample gradients by `torch.func`: `[*lead, n, *shape]` of each parameter."""
-
-    def one(own: dict[str, Tensor], fixed: dict[str, Tensor], sample: Pieces, back: Pieces) -> dict[str, Tensor]:
-        pull = torch.func.vjp(lambda values: tuple(q.answer({**fixed, **values}, sample)), own)[1]
-        (gradient,) = pull(tuple(back))
-        return gradient  # type: ignore[no-any-return]
-
-    mapped = torch.func.vmap(one, in_dims=(None, None, list(q.axes), 0))
-    for _ in range(q.lead):
-        mapped = torch.func.vmap(mapped)
-    with slow_but_right():
-        return mapped(q.own, q.fixed, list(q.pieces), list(q.signals))
-
-
-@contextmanager
-def slow_but_right() -> Iterator[None]:
-    """Do without torch's warning that it loops inside over an operation that it cannot map."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop")
-        yield
-
-
-def by_loop(q: Question) -> dict[str, Tensor]:
-    """The same, one sample after another: for what `torch.func` cannot map."""
-    shape = q.signals[0].shape[: q.lead + 1]
-    rows: dict[str, list[Tensor]] = {name: [] for name in q.own}
-    for r in product(*map(range, shape[: q.lead])):
-        leaves = {name: value[r].detach().requires_grad_() for name, value in q.own.items()}
-        fixed = {name: value[r] for name, value in q.fixed.items()}
-        for k in range(shape[q.lead]):
-            sample = [
-                piece[r] if axis is None else piece[(*r, k)] for piece, axis in zip(q.pieces, q.axes, strict=True)
-            ]
-            found = _one_gradient(q.answer({**fixed, **leaves}, sample), leaves, [s[(*r, k)] for s in q.signals])
-            for name, gradient in found.items():
-                rows[name].append(gradient)
-    return {name: torch.stack(values).unflatten(0, shape) for name, values in rows.items()}
-
-
-def _one_gradient(outputs: Pieces, leaves: dict[str, Tensor], backs: Pieces) -> dict[str, Tensor]:
-    pairs = [(output, back) for output, back in zip(outputs, backs, strict=True) if output.requires_grad]
-    if not pairs:
-        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    found = torch.autograd.grad(
-        [output for output, _ in pairs], list(leaves.values()), [back for _, back in pairs], allow_unused=True
-    )
-    return {
-        name: torch.zeros_like(leaf) if g is None else g.to_dense()
-        for (name, leaf), g in zip(leaves.items(), found, strict=True)
-    }

@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from fopng.core.vector import Vector
 from fopng.curvature.metric import Metric
-from fopng.gradients.directions import Basis
-from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, SampleGradients
-from fopng.gradients.stored import StoredGradients
-from fopng.memory.gradients import SLAB_BYTES
+from fopng.gradients.directions import Basis, StoredGradients
+from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names, SampleGradients
+from fopng.memory.gradients import SLAB_BYTES, GradientMemory
 
 _ROUNDING = 1e-12
 """Directions shorter than this share of the longest are none, squared lengths compared."""
@@ -24,14 +24,14 @@ WhenFull: TypeAlias = Literal["thin", "compress"]
 
 
 def leading_directions(gram: Tensor, rank: int, energy: float | Tensor) -> Tensor:
-    """The combinations `C [..., m, k]` that hold the most of the directions: leading eigenvectors of `B^T F^-1 B`.
+    """The combinations `C [*lead, m, k]` that hold the most of the directions: leading eigenvectors of `B^T F^-1 B`.
 
     They are orthonormal, so that with `k = m` nothing would change: neither the span, nor a damped projection on it.
 
     Args:
-        gram: `B^T F^-1 B [..., m, m]`, float64.
+        gram: `B^T F^-1 B [*lead, m, m]`, float64.
         rank: k.
-        energy: the share of the squared length that is enough, a number or one a replica `[...]`; columns beyond it are zero.
+        energy: the share of the squared length that is enough, a number or one a replica `[*lead]`; columns beyond it are zero.
 
     >>> leading_directions(torch.diag(torch.tensor([1.0, 4.0, 2.0])), 2, 1.0).abs()
     tensor([[0., 0.],
@@ -49,7 +49,7 @@ def leading_directions(gram: Tensor, rank: int, energy: float | Tensor) -> Tenso
     return chosen
 
 
-def combine(memory: StoredGradients, combinations: Tensor, lengths: Tensor | None = None) -> StoredGradients:
+def combine(memory: GradientMemory, combinations: Tensor, lengths: Vector | None = None) -> GradientMemory:
     """A memory of the combinations `G C`, weights included, that takes no more room a direction than a stored gradient.
 
     The gradient of a sample through a `Linear` layer is a sum of t rank-one terms, and so is its combination kept: the t terms
@@ -57,43 +57,44 @@ def combine(memory: StoredGradients, combinations: Tensor, lengths: Tensor | Non
 
     Args:
         memory: `G`.
-        combinations: `C [..., m, k]`.
-        lengths: what a unit of each parameter weighs, `[..., p]`, where near is not meant in the Euclidean sense; of a matrix, its
-            rows and columns on average.
+        combinations: `C [*lead, m, k]`.
+        lengths: what a unit of each parameter weighs, where near is not meant in the Euclidean sense; of a matrix, its rows and
+            columns on average.
     """
-    layout, terms = memory.layout, memory.terms
-    weighed = {} if lengths is None else layout.split(lengths)
-    reached = {name for names in memory.layers for name in names}
-    blocks: dict[str, list[Tensor | tuple[Tensor, Tensor]]] = {}
-    for flat in _combined(memory, combinations):
-        for name, value in layout.split(flat).items():
-            if name in reached:
-                part = (
-                    _nearest(value, terms[name], weighed.get(name))
-                    if terms[name]
-                    else value.reshape(*flat.shape[:-1], -1)
-                )
-                blocks.setdefault(name, []).append(part)
-    made = memory.empty(layout)
-    layers: dict[tuple[str, ...], LayerGradients] = {(name,): _joined(parts) for name, parts in blocks.items()}
-    rows = memory.turns(combinations.shape[-1])
-    made.append(SampleGradients(layout, layers, len(rows), rows))
-    return made
+    terms = _terms(memory)
+    blocks: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in memory.shapes}
+    for sums in _combined(memory, combinations):
+        for name, part in sums.parts.items():
+            weighs = None if lengths is None else lengths.parts.get(name)
+            blocks[name].append(_nearest(part, terms[name], weighs) if terms[name] else (part,))
+    axes = combinations.dim() - 2
+    layers: dict[Names, LayerGradients] = {(name,): _joined(parts, axes) for name, parts in blocks.items()}
+    return GradientMemory().appended(SampleGradients(layers, combinations.shape[-1]))
 
 
-def _combined(memory: StoredGradients, combinations: Tensor) -> Iterator[Tensor]:
-    """The columns of `G C` that are to be this process's written out, `[some, ..., p]`, a few at a time."""
+def _terms(memory: GradientMemory) -> dict[str, int]:
+    """How many rank-one terms make a gradient, for the weights whose gradients are all factored; 0 for the others."""
+    found: dict[str, int] = {}
+    for block in memory.held:
+        for k, name in enumerate(block.names):
+            before, own = found.get(name), block.gradients
+            if isinstance(own, LinearGradients) and k == 0 and before != 0:
+                found[name] = max(own.positions, before or 0)
+            else:
+                found[name] = 0
+    return found
+
+
+def _combined(memory: GradientMemory, combinations: Tensor) -> Iterator[Vector]:
+    """The columns of `G C` written out, `[some, *lead, *shape]`, a few at a time."""
     columns = combinations.movedim(-1, 0).to(memory.like.dtype)
-    replicas = columns.shape[1:-1].numel()
-    some = max(1, SLAB_BYTES // (columns.element_size() * memory.size * replicas))
-    own = memory.turns(len(columns))
-    for number, part in enumerate(columns.split(some)):
-        here = [k - number * some for k in own if 0 <= k - number * some < len(part)]
-        yield memory.matvec(part)[here]
+    replicas, size = columns.shape[1:-1].numel(), sum(shape.numel() for shape in memory.shapes.values())
+    for part in columns.split(max(1, SLAB_BYTES // (columns.element_size() * size * replicas))):
+        yield memory.matvec(part)
 
 
 def _margins(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights of rows `[..., o, 1]` and of columns `[..., 1, i]` whose products are near to those of each entry."""
+    """Weights of rows `[*lead, o, 1]` and of columns `[*lead, 1, i]` whose products are near to those of each entry."""
     squares = lengths.double().square()
     rows, columns = squares.mean(-1, keepdim=True).sqrt(), squares.mean(-2, keepdim=True).sqrt()
     return _above_zero(rows), _above_zero(columns)
@@ -124,18 +125,14 @@ def _leading_terms(matrices: Tensor, terms: int) -> tuple[Tensor, Tensor]:
     return pair[::-1] if tall else pair
 
 
-def _joined(parts: list[Tensor | tuple[Tensor, Tensor]]) -> LayerGradients:
-    """Blocks `[some, ...]` of one parameter as gradients, the directions after the replica axes."""
-    dense = [part for part in parts if isinstance(part, Tensor)]
-    if dense:
-        return DenseGradients(torch.cat(dense).movedim(0, -2).contiguous())
-    pairs = [part for part in parts if not isinstance(part, Tensor)]
-    d, a = (torch.cat([pair[side] for pair in pairs]).movedim(0, -3).contiguous() for side in (0, 1))
-    return LinearGradients(a, d, bias=False)
+def _joined(parts: list[tuple[Tensor, ...]], axes: int) -> LayerGradients:
+    """Directions `[some, *lead, ...]` of one parameter as gradients, written out or as `d` and `a`."""
+    whole = [torch.cat(column).movedim(0, axes).contiguous() for column in zip(*parts, strict=True)]
+    return DenseGradients((whole[0],), axes) if len(whole) == 1 else LinearGradients(whole[1], whole[0], bias=False)
 
 
 def captured(old: Basis, new: Basis, metric: Metric) -> Tensor:
-    """How much of the squared length of the old directions lies in the span of the new ones, in `F^-1`: `[...]`, float64.
+    """How much of the squared length of the old directions lies in the span of the new ones, in `F^-1`: `[*lead]`, float64.
 
     `tr(K12 K22^+ K21)` with `K12 = B_old^T F^-1 B_new` and `K22 = B_new^T F^-1 B_new`.
     """
@@ -153,11 +150,11 @@ def captured(old: Basis, new: Basis, metric: Metric) -> Tensor:
 
 
 def lost_share(lengths: Tensor, kept: Tensor, memory: StoredGradients) -> Tensor:
-    """The share of the squared length of all directions ever stored that a memory no longer holds: `[...]`.
+    """The share of the squared length of all directions ever stored that a memory no longer holds: `[*lead]`.
 
     Args:
-        lengths: squared lengths of the directions before, `[..., m]`.
-        kept: how much of them is still held, `[...]`.
+        lengths: squared lengths of the directions before, `[*lead, m]`.
+        kept: how much of them is still held, `[*lead]`.
         memory: what held them: of its compressed directions a share had been lost before.
     """
     if memory.error is None:

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fopng.core.vector import Vector
+
 NOISE = 1e-12
 """Added to the unit diagonal of the normalised Gram matrix, so that gradients that depend on each other have one answer too; what
 is below it does not count as negative. Sixteen units of rounding, where those are more."""
@@ -47,15 +49,35 @@ def cone_weights(gram: Tensor, products: Tensor) -> Tensor:
     return (torch.where(chosen, table[..., -1], 0.0).clamp(min=0) * scale).to(products.dtype)
 
 
-def cone_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """`G G^T [..., k, k]` and `G g [..., k]` of few long rows, added up part by part: rounded far less than in one product."""
+def cone_products(G: Vector, g: Vector) -> tuple[Tensor, Tensor]:
+    """`G G^T` and `G g` of few long rows, added up part by part: rounded far less than in one product.
+
+    Args:
+        G: k rows, `[*lead, k, *shape]`.
+        g: a vector, `[*lead, *shape]`.
+
+    Returns:
+        `[*lead, k, k]` and `[*lead, k]`.
+    """
+    gram, products = G.like.new_zeros(*G.replicas, G.replicas[-1]), G.like.new_zeros(G.replicas)
+    for name, part in G.parts.items():
+        rows = part.reshape(*part.shape[: G.lead], -1)
+        row = g[name].reshape(*rows.shape[:-2], -1) if name in g else torch.zeros_like(rows[..., 0, :])
+        own, seen = _part_products(rows, row)
+        gram, products = gram + own, products + seen
+    return gram, products
+
+
+def _part_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of one parameter, flattened: `[*lead, k, q]` and `[*lead, q]`."""
     whole = g.shape[-1] // PART * PART
-    parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
-    # replicas and parts are one axis of a batched product: copied here, they are not copied for each of them
-    parts = parts.contiguous() if parts.dim() > 3 else parts
     rest, own_rest = G[..., whole:], g[..., whole:]
-    gram = (parts @ parts.mT).sum(-3) + rest @ rest.mT
-    products = (parts @ own.unsqueeze(-1)).sum(-3) + rest @ own_rest.unsqueeze(-1)
+    gram, products = rest @ rest.mT, rest @ own_rest.unsqueeze(-1)
+    if whole:
+        parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
+        # replicas and parts are one axis of a batched product: copied here, they are not copied for each of them
+        parts = parts.contiguous() if parts.dim() > 3 else parts
+        gram, products = gram + (parts @ parts.mT).sum(-3), products + (parts @ own.unsqueeze(-1)).sum(-3)
     return gram, products.squeeze(-1)
 
 

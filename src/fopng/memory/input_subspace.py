@@ -6,32 +6,35 @@ none of their answers. With a bias the input is `[a; 1]`, and the step `[dW | db
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fopng.core.layout import ParamLayout
-from fopng.gradients.backward import Names
+from fopng.core.tree import node
+from fopng.core.vector import Vector
+from fopng.gradients.layers import Names
 
 _ROUNDING = 1e-12
 """A share of the squared length that rounding may leave."""
 
 Weigh: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""The importance of directions, from their singular values in the latest task and their importance before, `[..., i]` each."""
+"""The importance of directions, from their singular values in the latest task and their importance before, `[*lead, i]` each."""
 
 
+@node
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subspace:
     """Orthonormal directions `M` of a layer's inputs and how much each counts, at the layer's full width.
 
     Replicas have as many as they need: a direction of importance 0 is none, and its column is zero.
 
     Args:
-        basis: `M [..., i, i]`.
-        importance: from 0 to 1, `[..., i]`; never increasing from one direction to the next.
+        basis: `M [*lead, i, i]`.
+        importance: from 0 to 1, `[*lead, i]`; never increasing from one direction to the next.
     """
 
     basis: Tensor
@@ -39,7 +42,7 @@ class Subspace:
 
     @classmethod
     def empty(cls, like: Tensor) -> "Subspace":
-        """No directions, for a layer with inputs like those of `A [..., i, i]`."""
+        """No directions, for a layer with inputs like those of `A [*lead, i, i]`."""
         return cls(torch.zeros_like(like), torch.zeros_like(like[..., 0]))
 
     def widened(self, size: int) -> "Subspace":
@@ -47,14 +50,22 @@ class Subspace:
         more = size - self.importance.shape[-1]
         return self if more == 0 else Subspace(F.pad(self.basis, (0, more, 0, more)), F.pad(self.importance, (0, more)))
 
+    @cached_property
+    def product(self) -> tuple[Tensor, Tensor | None]:
+        """`M Lambda` and `M^T` of the directions that there are; their product and None where that is quicker."""
+        rank = int((self.importance > 0).sum(-1).max())
+        M = self.basis[..., :rank]
+        left = M * self.importance[..., None, :rank]
+        return (left, M.mT.contiguous()) if 2 * rank < M.shape[-2] else (left @ M.mT, None)
+
     def learnt(self, moment: Tensor, *, threshold: float | Tensor, weigh: Weigh) -> "Subspace":
         """Add what a task needs, the k leading singular vectors of `R - M M^T R`, with `R` what the layer was given.
 
         k is the smallest for which `|M M^T R|^2 + |(R - M M^T R)_k|^2 >= threshold |R|^2` (Saha et al., 2021, eq. 5 and 9).
 
         Args:
-            moment: `A = R R^T / n [..., i, i]`, whose eigenvectors are the singular vectors of R.
-            threshold: epsilon, a number, or one a replica `[...]`.
+            moment: `A = R R^T / n [*lead, i, i]`, whose eigenvectors are the singular vectors of R.
+            threshold: epsilon, a number, or one a replica `[*lead]`.
             weigh: gives the importance of old and new directions.
         """
         A, M = moment.double(), self.basis.double()
@@ -74,7 +85,7 @@ class Subspace:
 
 
 def _leading(basis: Tensor, importance: Tensor, like: Tensor) -> Subspace:
-    """The directions that count, the most important first: `[..., i, 2 i]` down to `[..., i, i]`, of the kind of `like`."""
+    """The directions that count, the most important first: `[*lead, i, 2 i]` down to `[*lead, i, i]`, of the kind of `like`."""
     order = importance.argsort(dim=-1, descending=True, stable=True)[..., : basis.shape[-2]]
     importance = importance.gather(-1, order)
     columns = basis.gather(-1, order.unsqueeze(-2).expand(*order.shape[:-1], basis.shape[-2], -1))
@@ -82,44 +93,40 @@ def _leading(basis: Tensor, importance: Tensor, like: Tensor) -> Subspace:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class LayerwiseProjector:
     """`g - g M Lambda M^T` in every layer, and nothing of the gradient where a parameter is frozen.
 
     Args:
-        layout: the flat order.
         layers: `M` and `Lambda` of each layer, by the names of its parameters: weight, then bias if it has one.
-        frozen: 1 for parameters that do not move, 0 for the others, `[..., p]`.
+        frozen: 1 for parameters that do not move, 0 or absent for the others.
     """
 
-    def __init__(self, layout: ParamLayout, layers: Mapping[Names, Subspace], frozen: Tensor) -> None:
-        self._layout, self._frozen = layout, frozen
-        self._layers = [(names, _product(space)) for names, space in layers.items()]
+    layers: Mapping[Names, Subspace]
+    frozen: Vector
 
-    def removed(self, g: Tensor) -> Tensor:
-        """What is taken away: `[..., p] -> [..., p]`."""
-        out = g * self._frozen
-        given, places = self._layout.split(g), self._layout.split(out)
-        for names, (left, right) in self._layers:
-            outputs = self._layout.shapes[names[0]][0]
-            weight, place = (part[names[0]].view(*g.shape[:-1], outputs, -1) for part in (given, places))
-            inputs = weight.shape[-1]
-            inside = weight @ left[..., :inputs, :]
-            if len(names) > 1:
-                inside += given[names[1]].unsqueeze(-1) * left[..., inputs:, :]
+    def removed(self, g: Vector) -> Vector:
+        """What is taken away; of the parameters of which that is nothing, it has no part."""
+        out = (g * self.frozen).parts
+        for names, space in self.layers.items():
+            weight, bias = g.parts.get(names[0]), g.parts.get(names[-1]) if len(names) > 1 else None
+            if weight is None and bias is None:
+                continue
+            left, right = space.product
+            inputs = left.shape[-2] - (len(names) > 1)
+            terms = []
+            if weight is not None:
+                terms.append(weight.reshape(*weight.shape[: g.lead + 1], -1) @ left[..., :inputs, :])
+            if bias is not None:
+                terms.append(bias.unsqueeze(-1) * left[..., inputs:, :])
+            inside = terms[0] + terms[1] if len(terms) > 1 else terms[0]
             along = inside if right is None else inside @ right
-            place.copy_(along[..., :inputs])
-            if len(names) > 1:
-                places[names[1]].copy_(along[..., inputs])
-        return out
+            if weight is not None:
+                out[names[0]] = along[..., :inputs].reshape(weight.shape)
+            if bias is not None:
+                out[names[1]] = along[..., inputs]
+        return Vector(out, g.lead)
 
-    def __call__(self, g: Tensor) -> Tensor:
-        """What is left of a gradient: `[..., p] -> [..., p]`."""
+    def __call__(self, g: Vector) -> Vector:
+        """What is left of a gradient."""
         return g - self.removed(g)
-
-
-def _product(space: Subspace) -> tuple[Tensor, Tensor | None]:
-    """`M Lambda` and `M^T` of the directions that there are; their product and None where that is quicker."""
-    rank = int((space.importance > 0).sum(-1).max())
-    M = space.basis[..., :rank]
-    left = M * space.importance[..., None, :rank]
-    return (left, M.mT.contiguous()) if 2 * rank < M.shape[-2] else (left @ M.mT, None)

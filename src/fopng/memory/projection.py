@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypeAlias, final
 import torch
 from torch import Tensor
 
+from fopng.core.vector import Vector
 from fopng.curvature.metric import Metric
 from fopng.gradients.directions import Basis
 
@@ -21,8 +22,12 @@ class IllConditioned(UserWarning):
 class Remover(Protocol):
     """What takes something away from a gradient before the step."""
 
-    def removed(self, g: Tensor) -> Tensor:
-        """What is taken away: `[..., p] -> [..., p]`."""
+    def __call__(self, g: Vector) -> Vector:
+        """What is left of it."""
+        ...
+
+    def removed(self, g: Vector) -> Vector:
+        """What is taken away."""
         ...
 
 
@@ -35,8 +40,8 @@ class Projector:
     Args:
         basis: `B`.
         metric: `F`.
-        inverse: `(B^T F^-1 B + eps I)^-1 [..., m, m]`, float64.
-        condition: an estimate of that of the matrix that was inverted, `[...]`.
+        inverse: `(B^T F^-1 B + eps I)^-1 [*lead, m, m]`, float64.
+        condition: an estimate of that of the matrix that was inverted, `[*lead]`.
         form: printed or orthogonal.
     """
 
@@ -52,7 +57,7 @@ class Projector:
             basis: `B`; an empty one projects nothing.
             metric: `F`, damping included.
             gram_damping: added to the diagonal of `A`: as it is in the printed form, times the mean of that diagonal in the
-                orthogonal one. A number, or one a replica `[...]`.
+                orthogonal one. A number, or one a replica `[*lead]`.
             form: printed or orthogonal.
         """
         if form not in ("printed", "orthogonal"):
@@ -71,31 +76,29 @@ class Projector:
 
     @cached_property
     def exact_condition(self) -> Tensor:
-        """The condition of the matrix that was inverted, `[...]`: from its inverse, where that is not a pseudo-inverse."""
+        """The condition of the matrix that was inverted, `[*lead]`: from its inverse, where that is not a pseudo-inverse."""
         values = torch.linalg.eigvalsh(self.inverse)
         regular = values[..., 0] > 1e-14 * values[..., -1]
         return torch.where(regular, values[..., -1] / values[..., 0], self.condition)
 
-    def __call__(self, g: Tensor) -> Tensor:
-        """Project a gradient: `[..., p] -> [..., p]`."""
+    def __call__(self, g: Vector) -> Vector:
+        """Project a gradient."""
         return g if self.basis.count == 0 else self.basis.subtract(self._coefficients(g), g)
 
-    def removed(self, g: Tensor) -> Tensor:
-        """What the projection takes away, `u = B c(g)` (eq. 12): `[..., p]`."""
-        if self.basis.count == 0:
-            return torch.zeros_like(g)
-        return self.basis.matvec(self._coefficients(g))
+    def removed(self, g: Vector) -> Vector:
+        """What the projection takes away, `u = B c(g)` (eq. 12), in the parameters of `g`."""
+        return g.zeros() if self.basis.count == 0 else self.basis.matvec(self._coefficients(g)).only(g.parts)
 
-    def _coefficients(self, g: Tensor) -> Tensor:
-        """`c(g) = (B^T F^-1 B + eps I)^-1 B^T N g`: `[..., p] -> [..., m]`."""
-        seen = self.basis.rmatvec(g if self.form == "printed" else self.metric.solve(g))
-        return (self.inverse @ seen.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1).to(g.dtype)
+    def _coefficients(self, g: Vector) -> Tensor:
+        """`c(g) = (B^T F^-1 B + eps I)^-1 B^T N g`, `[*lead, m]`."""
+        products = self.basis.rmatvec(g if self.form == "printed" else self.metric.solve(g))
+        return (self.inverse @ products.to(self.inverse.dtype).unsqueeze(-1)).squeeze(-1).to(products.dtype)
 
 
 def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Invert small symmetric matrices `[..., m, m]` in float64: Cholesky first, a pseudo-inverse where that fails.
+    """Invert small symmetric matrices `[*lead, m, m]` in float64: Cholesky first, a pseudo-inverse where that fails.
 
-    Returns the inverses and an estimate of the condition numbers, `[...]`.
+    Returns the inverses and an estimate of the condition numbers, `[*lead]`.
 
     >>> invert(torch.tensor([[2.0, 0.0], [0.0, 4.0]], dtype=torch.float64), damping=0.0)[0].diagonal()
     tensor([0.5000, 0.2500], dtype=torch.float64)
@@ -127,15 +130,14 @@ def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def trust_region_step(metric: Metric, g: Tensor, *, radius: float | Tensor) -> Tensor:
+def trust_region_step(metric: Metric, g: Vector, *, radius: float | Tensor) -> Vector:
     """The step of Fisher norm `radius` along `F^-1 g`, eq. 18: `eta F^-1 g / sqrt(g^T F^-1 g)`; zero where g is.
 
     Args:
         metric: `F`.
-        g: the (projected) gradient, `[..., p]`.
-        radius: eta, a number, or one a replica `[...]`.
+        g: the (projected) gradient.
+        radius: eta, a number, or one a replica `[*lead]`.
     """
     direction, squared = metric.solve_with_length(g)
     # zero stays zero, and what is not finite stays so
-    scale = torch.where(squared > 0, radius * squared.rsqrt(), squared)
-    return direction * scale.unsqueeze(-1) if direction is g else direction.mul_(scale.unsqueeze(-1))
+    return direction * torch.where(squared > 0, radius * squared.rsqrt(), squared)

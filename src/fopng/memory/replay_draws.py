@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from fopng.core.batch import Batch, PredictTask, TaskName, map_tensors, predict_pairs, sample_count, take, tensors_of
-from fopng.curvature.estimate import check_rewindable, output_sensitivity
-from fopng.gradients.per_sample import GradientSource
-from fopng.parallel.collectives import ALONE, Peers
-from fopng.parallel.sharded_sampling import found_in, picked, places
+from fopng.core.tree import node
+from fopng.core.vector import Vector
+from fopng.curvature.estimate import output_sensitivity
+from fopng.curvature.sampling import LoaderStream, check_rewindable
+from fopng.gradients.per_sample import PerSampleGradients
+from fopng.parallel.collectives import SINGLE_PROCESS, Communicator
+from fopng.parallel.sharded_sampling import find, pick, sample_positions
 
 RANKS = 2**53
 """Ranks are drawn from so many numbers: no two are the same."""
@@ -41,13 +44,19 @@ class Sampled:
     held: Tensor | None = None
 
 
+@node
 @final
 @dataclass(frozen=True)
 class Learnt:
-    """A task as its batches tell: what they call it, and the parameters that answer them (none where nobody need ask)."""
+    """A task as its batches tell.
+
+    Args:
+        name: what they call it.
+        path: the parameters that its samples are answered through; none where nobody need ask.
+    """
 
     name: TaskName
-    path: list[str]
+    path: tuple[str, ...] = ()
 
 
 class TaskSamples(Protocol):
@@ -85,8 +94,8 @@ class TaskSamples(Protocol):
         """Whether all answers are the same, to the bit."""
         ...
 
-    def sensitivity(self, samples: int | None) -> Tensor:
-        """The mean over samples (so many, or all) of `|d |outputs|^2 / d theta|` now, `[..., p]`."""
+    def sensitivity(self, samples: int | None) -> Vector:
+        """The mean over samples (so many, or all) of `|d |outputs|^2 / d theta|` now."""
         ...
 
 
@@ -97,21 +106,18 @@ class BatchSamples:
 
     Args:
         source: the model.
-        batches: the task's data; walked more than once.
-        generator: draws.
-        peers: the processes that have a shard of the data each; they keep what is drawn of it.
+        stream: the task's data, the generator that draws, and the processes: each keeps what is drawn of its shard.
     """
 
-    source: GradientSource
-    batches: Iterable[Batch]
-    generator: torch.Generator
-    peers: Peers = ALONE
+    source: PerSampleGradients
+    stream: LoaderStream
 
     def draw(self, count: int | None) -> list[Sampled]:
         """Some samples."""
-        check_rewindable(self.batches)
-        own = sum(sample_count(batch) for batch in self.batches)
-        return draw_samples(map(self._named, self.batches), own, count, self.generator, self.peers)
+        batches, stream = self.stream.batches, self.stream
+        check_rewindable(batches)
+        own = sum(sample_count(batch) for batch in batches)
+        return draw_samples(map(self._named, batches), own, count, stream.random, stream.communicator)
 
     def check(self, batch: Batch) -> None:
         """Raise unless every sample has a target, and the model an output for it."""
@@ -123,13 +129,13 @@ class BatchSamples:
 
     def key(self) -> Tensor:
         """A random number."""
-        return torch.randint(KEYS, (), generator=self.generator, device=self.generator.device)
+        return torch.randint(KEYS, (), generator=self.stream.random, device=_device(self.stream.random))
 
     def learnt(self) -> Learnt:
         """From the first batch."""
-        predict, first = self.source.predict, next(batch for batch in self.batches if sample_count(batch))
+        predict, first = self.source.predict, next(batch for batch in self.stream.batches if sample_count(batch))
         name = predict.task_of(first) if isinstance(predict, PredictTask) else None
-        return Learnt(name, self.source.path(take(first, torch.arange(min(FEW, sample_count(first))))))
+        return Learnt(name, tuple(self.source.path(take(first, torch.arange(min(FEW, sample_count(first)))))))
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
         """A batch as if it were of another task, where predict knows how."""
@@ -141,7 +147,7 @@ class BatchSamples:
         return torch.cat([self.source.answers(part)[0] for part in _parts(batch)])
 
     def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
-        """By asking; batches that are pairs can only be answered alike, and of others nothing is known."""
+        """Whether the outputs are the same; batches that are pairs have no task, and of others nothing is known."""
         if not isinstance(self.source.predict, PredictTask):
             return self.source.predict is predict_pairs
         few = take(batch, torch.arange(min(FEW, sample_count(batch))))
@@ -149,13 +155,11 @@ class BatchSamples:
 
     def alike(self, answers: Sequence[Tensor]) -> bool:
         """Whether all answers are the same, to the bit, in every process."""
-        return self.peers.everywhere(same_answers(answers))
+        return self.stream.communicator.everywhere(same_answers(answers))
 
-    def sensitivity(self, samples: int | None) -> Tensor:
-        """The mean over samples of `|d |outputs|^2 / d theta|`, `[p]`."""
-        return output_sensitivity(
-            self.source, self.batches, samples=samples, generator=self.generator, peers=self.peers
-        )
+    def sensitivity(self, samples: int | None) -> Vector:
+        """The mean over samples of `|d |outputs|^2 / d theta|`."""
+        return output_sensitivity(self.source, self.stream, samples=samples)
 
     def _named(self, batch: Batch) -> Batch:
         """A batch whose task is said once, not sample by sample."""
@@ -168,13 +172,21 @@ def _parts(batch: Batch) -> Iterator[Batch]:
         yield take(batch, rows)
 
 
+def _device(generator: torch.Generator | None) -> torch.device:
+    return torch.device("cpu") if generator is None else generator.device
+
+
 def same_answers(answers: Sequence[Tensor]) -> bool:
     """Whether all answers are the same, to the bit."""
     return all(torch.equal(answers[0], other) for other in answers[1:])
 
 
 def draw_samples(
-    batches: Iterable[Batch], own: int, count: int | None, generator: torch.Generator, peers: Peers = ALONE
+    batches: Iterable[Batch],
+    own: int,
+    count: int | None,
+    generator: torch.Generator | None,
+    communicator: Communicator = SINGLE_PROCESS,
 ) -> list[Sampled]:
     """Draw samples uniformly without replacement, with their ranks.
 
@@ -183,20 +195,20 @@ def draw_samples(
         own: how many samples they have.
         count: how many to draw, of all processes together; None for all.
         generator: draws.
-        peers: the processes.
+        communicator: the processes.
     """
-    stand, total = places(own, peers)
-    ranks = torch.randint(RANKS, (total,), generator=generator, device=generator.device).cpu()
+    stand, total = sample_positions(own, communicator)
+    ranks = torch.randint(RANKS, (total,), generator=generator, device=_device(generator)).cpu()
     chosen = ranks.topk(total if count is None else min(count, total)).indices.sort().values
-    rows, among = found_in(stand, chosen)
+    rows, among = find(stand, chosen)
     parts, start = [], 0
-    for batch in picked(batches, rows):
+    for batch in pick(batches, rows):
         _check_plain(batch)
         here = chosen[among[start : start + sample_count(batch)]]
         parts.append((batch, ranks[here].to(tensors_of(batch)[0].device)))
         start += len(here)
     kinds = join_alike(parts, 0)
-    return [_in_order(*kind) for kind in kinds] if peers.count == 1 else _kinds_of_all(kinds, peers)
+    return [_in_order(*kind) for kind in kinds] if communicator.count == 1 else _kinds_of_all(kinds, communicator)
 
 
 def _in_order(batch: Batch, ranks: Tensor) -> Sampled:
@@ -204,12 +216,12 @@ def _in_order(batch: Batch, ranks: Tensor) -> Sampled:
     return Sampled(take_rows(batch, order), ranks[order])
 
 
-def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], peers: Peers) -> list[Sampled]:
+def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], communicator: Communicator) -> list[Sampled]:
     """The kinds that any process has samples of, the same list everywhere; of some, a process may have none."""
     nothing = torch.empty(0, dtype=torch.int64)
     told = [(take((batch, ranks), nothing), ranks) for batch, ranks in kinds]
     groups: list[tuple[Any, Batch, dict[int, tuple[int, Tensor]]]] = []
-    for process, found in enumerate(peers.gather(told)):
+    for process, found in enumerate(communicator.gather(told)):
         for number, ((example, _), ranks) in enumerate(found):
             form = _form(example, 0, 0)
             members = next((group[2] for group in groups if group[0] == form and process not in group[2]), None)
@@ -217,7 +229,7 @@ def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], peers: Peers) -> list[S
                 groups.append((form, example, {process: (number, ranks)}))
             else:
                 members[process] = (number, ranks)
-    return [_held(group, kinds, peers.number) for group in groups]
+    return [_held(group, kinds, communicator.rank) for group in groups]
 
 
 def _held(

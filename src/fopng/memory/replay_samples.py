@@ -1,23 +1,24 @@
 """Samples that a method keeps to rehearse: blocks of them, drawn by key in every step.
 
-Axes: `...` replicas, `n` sample. A block holds samples that can be joined: of one task, unless all tasks are answered alike.
+A block holds samples that can be joined: of one task, unless all tasks are answered alike. Axes: `...` replicas, `n` sample.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
 
-from fopng.core.batch import Batch, map_tensors, tensors_of
+from fopng.core.batch import Batch
 from fopng.core.keyed_random import choose_rows, scrambled
 from fopng.core.likelihood import Likelihood
-from fopng.memory.replay_draws import Learnt, Sampled, TaskSamples, join_alike, take_rows
-from fopng.parallel.collectives import ALONE, Peers
-from fopng.parallel.sharded_sampling import found_in
-
-Place: TypeAlias = tuple[Batch, Tensor, Tensor, Tensor | None]
+from fopng.core.replicas import broadcast
+from fopng.core.tree import map_tree, node, tensors_in
+from fopng.core.vector import Vector
+from fopng.memory.replay_draws import Learnt, Sampled, join_alike, take_rows
+from fopng.parallel.collectives import Communicator
+from fopng.parallel.sharded_sampling import find
 
 
 @final
@@ -43,7 +44,7 @@ class Drawn:
         """Differentiate the loss, `-sum_n share_n mean log p(target_n | outputs_n)`, with respect to the outputs."""
         axes = self.shares.dim()
         if self.answers is not None:
-            s = likelihood.distilled(outputs, self.answers.to(outputs), _above(self.temperature, outputs))
+            s = likelihood.distilled(outputs, self.answers.to(outputs), broadcast(self.temperature, outputs))
             s = s if targets is None else s * likelihood.counted(outputs, targets)
         else:
             assert targets is not None
@@ -52,32 +53,26 @@ class Drawn:
         return -s * weight.reshape(*weight.shape, *[1] * (s.dim() - axes))
 
 
-def _above(setting: float | Tensor, outputs: Tensor) -> float | Tensor:
-    """A setting as it multiplies outputs `[..., n, *outputs]`."""
-    if not isinstance(setting, Tensor):
-        return setting
-    return setting.reshape(*setting.shape, *[1] * (outputs.dim() - setting.dim()))
-
-
 class Rehearser(Protocol):
     """The model in the middle of a step, as a method may ask it about samples of its own."""
 
-    def gradient(self, drawn: Drawn) -> Tensor:
-        """The gradient of the loss on these samples now, `[..., p]`."""
+    def gradient(self, drawn: Drawn) -> Vector:
+        """The gradient of the loss on these samples now, of the parameters that they reach."""
         ...
 
-    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
-        """The gradient on each of these draws, one at least, `[..., k, p]`."""
+    def gradients(self, drawn: Sequence[Drawn]) -> Vector:
+        """The gradient on each of these draws, one at least, `[..., k, *shape]`."""
         ...
 
-    def together(self, g: Tensor) -> Tensor:
-        """What all processes have found, each on samples of its own, `[..., p]` or `[..., k, p]`."""
+    def together(self, g: Vector) -> Vector:
+        """What all processes have found, each on samples of its own."""
         ...
 
 
+@node
 @final
-@dataclass(frozen=True)
-class Block:
+@dataclass(frozen=True, eq=False)
+class SampleBlock:
     """Samples that can be joined, in the order of their ranks.
 
     Args:
@@ -87,6 +82,7 @@ class Block:
         answers: what an older model answered, `[..., n, *outputs]`, to be answered again; None for the targets.
         task: the number of the task that they are of, or whose head is asked.
         held: which of the samples this process has, int64, rising: batch and answers are of those. None for all.
+        near: in a saved block, which of its tensors lay where the model did, in the order of the fields.
     """
 
     batch: Batch
@@ -95,9 +91,10 @@ class Block:
     answers: Tensor | None
     task: int
     held: Tensor | None = None
+    near: tuple[bool, ...] | None = None
 
     @classmethod
-    def of(cls, sampled: Sampled, task: int, answers: Tensor | None = None) -> "Block":
+    def of(cls, sampled: Sampled, task: int, answers: Tensor | None = None) -> "SampleBlock":
         """Samples as they were drawn."""
         rows = sampled.ranks.shape[-1]
         members = torch.full(sampled.ranks.shape[:-1], rows, device=sampled.ranks.device)
@@ -108,30 +105,19 @@ class Block:
         """The number of samples, n."""
         return self.ranks.shape[-1]
 
-    @property
-    def tensors(self) -> Place:
-        """All that is held."""
-        return self.batch, self.ranks, self.members, self.answers
-
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> "Block":
-        """Every tensor changed."""
-        batch, ranks, members, answers = map_tensors(function, self.tensors)
-        held = None if self.held is None else self.held.to(ranks.device)
-        return Block(batch, ranks, members, answers, self.task, held)
-
     def counted_ranks(self) -> Tensor:
         """The ranks, -1 for what fills up."""
         rows = torch.arange(self.rows, device=self.ranks.device)
         return torch.where(rows < self.members.unsqueeze(-1), self.ranks, -1)
 
-    def cut(self, members: Tensor) -> "Block":
+    def cut(self, members: Tensor) -> "SampleBlock":
         """The first samples alone, so many `[...]` of each replica."""
         first = torch.arange(int(members.max()), device=members.device)
         batch, answers, places = self._taken(first)
         ranks = take_rows(self.ranks, first.expand(*members.shape, len(first)))
-        return Block(batch, ranks, members, answers, self.task, places)
+        return SampleBlock(batch, ranks, members, answers, self.task, places)
 
-    def joined(self, other: "Block") -> "Block | None":
+    def joined(self, other: "SampleBlock") -> "SampleBlock | None":
         """Both as one; None where they do not go together."""
         batches = join_alike([self.batch, other.batch], self.ranks.dim() - 1)
         if len(batches) > 1 or self.answers is not None or other.answers is not None:
@@ -140,34 +126,34 @@ class Block:
         ranks, order = torch.cat([self.counted_ranks(), other.counted_ranks()], -1).sort(-1, descending=True)
         members = self.members + other.members
         if self.held is None or other.held is None:
-            return Block(take_rows(batches[0], order), ranks, members, None, self.task)
+            return SampleBlock(take_rows(batches[0], order), ranks, members, None, self.task)
         # where each of the samples here has gone
         held, rows = order.argsort()[torch.cat([self.held, other.held + self.rows])].sort()
-        return Block(take_rows(batches[0], rows), ranks, members, None, self.task, held)
+        return SampleBlock(take_rows(batches[0], rows), ranks, members, None, self.task, held)
 
     def _taken(self, index: Tensor) -> tuple[Batch, Tensor | None, Tensor | None]:
         """Those of the samples of these numbers, `[..., k]`, that are here, their answers, and which of the numbers (None: all)."""
         rows, places = index.expand(*self.members.shape, index.shape[-1]), None
         if self.held is not None:
-            rows, places = found_in(self.held, index)
+            rows, places = find(self.held, index)
         batch, answers = take_rows((self.batch, self.answers), rows)
         return batch, answers, places
 
-    def whole(self, peers: Peers) -> "Block":
+    def whole(self, communicator: Communicator) -> "SampleBlock":
         """The block as one process would have it."""
         if self.held is None:
             return self
-        found = peers.gather((self.batch, self.answers, self.held))
+        found = communicator.gather((self.batch, self.answers, self.held))
         order = torch.cat([held for _, _, held in found]).argsort()
         # samples that could not be joined are all in one process
         [(batch, answers)] = join_alike([(batch, answers) for batch, answers, held in found if len(held)], 0)
         return replace(self, batch=take_rows(batch, order), answers=_rows_of(answers, order), held=None)
 
-    def dealt(self, peers: Peers) -> "Block":
+    def dealt(self, communicator: Communicator) -> "SampleBlock":
         """A part of it for each process."""
-        if peers.count == 1:
+        if communicator.count == 1:
             return self
-        held = torch.tensor(peers.turns(self.rows), dtype=torch.int64, device=self.ranks.device)
+        held = torch.tensor(communicator.share(self.rows), dtype=torch.int64, device=self.ranks.device)
         return replace(self, batch=take_rows(self.batch, held), answers=_rows_of(self.answers, held), held=held)
 
     def draw(self, key: Tensor, count: int, total: Tensor) -> Drawn:
@@ -191,112 +177,113 @@ def _rows_of(answers: Tensor | None, index: Tensor) -> Tensor | None:
     return None if answers is None else answers[index.to(answers.device)]
 
 
+@node
 @final
-class SampleMemory:
-    """The samples that a method keeps, and what they are drawn with.
+@dataclass(frozen=True)
+class ReplayCounters:
+    """What decides the next draw.
 
-    Attributes:
-        blocks: the samples.
-        learnt: the tasks that were, in order.
-        counters: what a step changes: `drawn`, how often samples were drawn; and `key`, which decides the draws.
+    Args:
+        key: drawn once from the run's own randomness, int64 `[...]`.
+        drawn: how often samples were drawn, `[...]`.
     """
 
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.learnt: list[Learnt] = []
-        self.counters: dict[str, Tensor] = {}
-        self._like = torch.empty(0)
+    key: Tensor
+    drawn: Tensor
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return sum(t.numel() * t.element_size() for block in self.blocks for t in tensors_of(block.tensors))
+    def next(self) -> tuple[Tensor, "ReplayCounters"]:
+        """The key of the next draw, and the counters after it."""
+        return scrambled(self.key ^ scrambled(self.drawn)), replace(self, drawn=self.drawn + 1)
 
-    def seed(self, sampling: TaskSamples, place: torch.device) -> None:
-        """Take a key from the run's own randomness, once, to where the samples are."""
-        if not self.counters:
-            key = sampling.key().to(place)
-            self.counters = {"key": key, "drawn": torch.zeros_like(key)}
 
-    def add(self, blocks: Iterable[Block], *, together: bool) -> None:
-        """Keep more samples, joined to those that are there where all tasks are answered alike."""
+@node
+@final
+@dataclass(frozen=True, eq=False)
+class SampleMemory:
+    """The samples that a method keeps.
+
+    Args:
+        blocks: the samples.
+        learnt: the tasks that were, in order.
+    """
+
+    blocks: tuple[SampleBlock, ...] = ()
+    learnt: tuple[Learnt, ...] = ()
+
+    def added(self, blocks: Iterable[SampleBlock], *, together: bool) -> "SampleMemory":
+        """The memory with more samples, joined to those that are there where all tasks are answered alike."""
+        held = list(self.blocks)
         for block in blocks:
-            for number, old in enumerate(self.blocks if together else []):
+            for number, old in enumerate(held if together else []):
                 if (joined := old.joined(block)) is not None:
-                    self.blocks[number] = joined
+                    held[number] = joined
                     break
             else:
-                self.blocks.append(block)
+                held.append(block)
+        return replace(self, blocks=tuple(held))
 
-    def limit(self, capacity: int) -> None:
-        """Keep the samples of the highest ranks: of all that were ever added, each is as likely to be here as any other."""
+    def limited(self, capacity: int) -> "SampleMemory":
+        """The samples of the highest ranks: of all that were ever added, each is as likely to be here as any other."""
         ranks = torch.cat([block.counted_ranks() for block in self.blocks], -1)
         if ranks.shape[-1] <= capacity:
-            return
+            return self
         least = ranks.topk(capacity).values[..., -1:].clamp(min=0)
         left = [(block, (block.counted_ranks() >= least).sum(-1)) for block in self.blocks]
-        self.blocks = [block.cut(members) for block, members in left if bool(members.any())]
+        return replace(self, blocks=tuple(block.cut(members) for block, members in left if bool(members.any())))
 
-    def draw(self, count: int | None) -> list[Drawn]:
+    def draw(self, counters: ReplayCounters | None, count: int | None) -> tuple[list[Drawn], ReplayCounters | None]:
         """About `count` samples (None for all), as many of each block, in weights that add up to one; others each time."""
-        return self._drawn(self._next_key(), self.blocks, count) if self.blocks else []
+        if not self.blocks or counters is None:
+            return [], counters
+        key, counters = counters.next()
+        return self._drawn(key, self.blocks, count), counters
 
-    def draw_by_task(self, count: int | None) -> list[list[Drawn]]:
+    def draw_by_task(
+        self, counters: ReplayCounters | None, count: int | None
+    ) -> tuple[list[list[Drawn]], ReplayCounters | None]:
         """About `count` samples (None for all) of each task, in weights that add up to one for each."""
-        if not self.blocks:
-            return []
-        key = self._next_key()
+        if not self.blocks or counters is None:
+            return [], counters
+        key, counters = counters.next()
         tasks = dict.fromkeys(block.task for block in self.blocks)
-        return [self._drawn(key, [b for b in self.blocks if b.task == task], count) for task in tasks]
+        return [self._drawn(key, [b for b in self.blocks if b.task == task], count) for task in tasks], counters
 
-    def _next_key(self) -> Tensor:
-        key = scrambled(self.counters["key"] ^ scrambled(self.counters["drawn"]))
-        self.counters["drawn"] = self.counters["drawn"] + 1
-        return key
-
-    def _drawn(self, key: Tensor, blocks: Sequence[Block], count: int | None) -> list[Drawn]:
+    def _drawn(self, key: Tensor, blocks: Sequence[SampleBlock], count: int | None) -> list[Drawn]:
         total = sum((block.members for block in blocks), torch.zeros_like(key)).clamp(min=1)
         each = [block.rows if count is None else -(-count // len(blocks)) for block in blocks]
         drawn = [block.draw(key + 2 * block.task + 1, n, total) for n, block in zip(each, blocks, strict=True)]
         return [replace(d, path=self.learnt[block.task].path) for d, block in zip(drawn, blocks, strict=True)]
 
-    def follow(self, like: Tensor) -> None:
-        """Go where the model went: tensors that were on its device, or of its precision, are so again.
 
-        Args:
-            like: one of the model's parameters.
-        """
-        old, self._like = self._like, torch.empty(0, dtype=like.dtype, device=like.device)
-        if (old.device, old.dtype) == (like.device, like.dtype):
-            return
+def follow_model(memory: SampleMemory, before: Tensor, after: Tensor) -> SampleMemory:
+    """Go where the model went: tensors that were on its device, or of its precision, are so again.
 
-        def moved(tensor: Tensor) -> Tensor:
-            device = like.device if tensor.device == old.device else tensor.device
-            return tensor.to(device, like.dtype if tensor.dtype == old.dtype else tensor.dtype)
+    Args:
+        memory: the samples.
+        before: a tensor of the kind that the model's parameters had.
+        after: one of its parameters now.
+    """
 
-        self.blocks = [block.mapped(moved) for block in self.blocks]
-        self.counters = {name: moved(value) for name, value in self.counters.items()}
+    def moved(tensor: Tensor) -> Tensor:
+        device = after.device if tensor.device == before.device else tensor.device
+        return tensor.to(device, after.dtype if tensor.dtype == before.dtype else tensor.dtype)
 
-    def state_dict(self, peers: Peers = ALONE) -> dict[str, Any]:
-        """The samples of all processes, as plain data and tensors; `near` says which tensors lie where the model does."""
-        whole = [block.whole(peers) for block in self.blocks]
-        blocks = [
-            {
-                **{name: value for name, value in vars(block).items() if name != "held"},
-                "near": [t.device == self._like.device for t in tensors_of(block.tensors)],
-            }
-            for block in whole
-        ]
-        learnt = [vars(task) for task in self.learnt]
-        return {"blocks": blocks, "learnt": learnt, "counters": dict(self.counters), "like": self._like}
+    return map_tree(moved, memory)
 
-    def load_state_dict(self, state: dict[str, Any], like: Tensor, peers: Peers = ALONE) -> None:
-        """Take samples over, each process a part of them, onto the device of `like`; their precision is changed by `follow`."""
-        self._like = torch.empty(0, dtype=state["like"].dtype, device=like.device)
-        self.learnt, self.blocks = [Learnt(**task) for task in state["learnt"]], []
-        for saved in state["blocks"]:
-            near = iter(saved["near"])
-            block = Block(**{name: value for name, value in saved.items() if name != "near"})
-            block = block.dealt(peers)
-            self.blocks.append(block.mapped(lambda t, near=near: t.to(like.device) if next(near) else t))  # type: ignore[misc]
-        self.counters = {name: value.to(like.device) for name, value in state["counters"].items()}
+
+def whole_memory(memory: SampleMemory, communicator: Communicator, model: torch.device) -> SampleMemory:
+    """The samples of all processes, to be saved: each block says which of its tensors lay where the model is."""
+    blocks = (block.whole(communicator) for block in memory.blocks)
+    noted = (replace(block, near=tuple(t.device == model for t in tensors_in(block))) for block in blocks)
+    return replace(memory, blocks=tuple(noted))
+
+
+def dealt_memory(memory: SampleMemory, communicator: Communicator, model: torch.device) -> SampleMemory:
+    """This process's part of samples that were saved, with the model's tensors where the model is now."""
+
+    def placed(block: SampleBlock) -> SampleBlock:
+        near = iter(block.near or ())
+        moved = map_tree(lambda t: t.to(model) if next(near, True) else t, block)
+        return replace(moved, near=None).dealt(communicator)
+
+    return replace(memory, blocks=tuple(map(placed, memory.blocks)))

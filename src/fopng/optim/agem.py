@@ -1,91 +1,59 @@
 """Averaged Gradient Episodic Memory (Chaudhry et al., 2019)."""
 
-from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
 
-from fopng.core.batch import Predict
-from fopng.core.likelihood import Likelihood
+from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
-from fopng.optim.method import TaskData
-from fopng.optim.optimizer import ContinualOptimizer, FirstTask, Groups
-from fopng.optim.ranges import COUNT
-from fopng.optim.rehearsal import total_gradient
-from fopng.optim.replay_base import Rehearsal, ReplayMethod
+from fopng.optim.method import About, Needs, Step
+from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState
+from fopng.optim.settings import COUNT, setting, settings
+from fopng.optim.task import Task
 
 
 @final
-@dataclass(kw_only=True)
-class AGEMMethod(ReplayMethod):
-    """`v = eta (g - min(0, g^T r) / (r^T r) r)` (eq. 11), with `r` the gradient on samples of old tasks, drawn anew each step.
-
-    Args:
-        samples_per_task: how many samples each task leaves.
-        replay_samples: how many are rehearsed in a step.
-    """
-
-    samples_per_task: int
-    replay_samples: int
-
-    scalar_rate: ClassVar[bool] = True
-
-    def check(self) -> None:
-        super().check()
-        COUNT.check(self, "samples_per_task", "replay_samples")
-
-    def extent(self, tasks: int, samples: int) -> Rehearsal:
-        return Rehearsal(self.samples_per_task * tasks, max(self.replay_samples, tasks), 2)
-
-    def rehearse(self, rehearser: Rehearser) -> None:
-        self._old = total_gradient(rehearser, self.kept.draw(self.replay_samples))
-
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * (g if self._old is None else without_conflict(g, self._old))
-
-    def end_task(self, task: TaskData) -> None:
-        self.keep(task.sampling, self.samples_per_task, apart=False)
-
-
-def without_conflict(g: Tensor, r: Tensor) -> Tensor:
-    """The vector nearest to `g` that has no negative product with `r`: `[..., p]`."""
-    length = (r * r).sum(-1, keepdim=True)
-    against = (g * r).sum(-1, keepdim=True).clamp(max=0)
-    return g - torch.where(length > 0, against / length, 0.0) * r
-
-
-@final
-class AGEM(ContinualOptimizer):
+@settings
+class AGEM(Replay):
     """Averaged GEM: a step against the mean gradient of old samples is projected until it is not. Keeps data.
 
-    Args:
-        model: the model to train.
-        lr: eta, the learning rate.
-        samples_per_task: how many samples each task leaves.
-        replay_samples: how many of them, of all old tasks together, are rehearsed in a step.
-        momentum: how much of the running sum of gradients is kept each step, before it is projected.
-        first_task: the optimizer that steps until the first `end_task`; None for the method itself, "own" for the method itself.
-        predict: how the model answers a batch, `predict(model, batch) -> (outputs, targets)`; `model(x)` on `(x, y)` by default.
-            For a model with a head a task, one that takes the task from the batch.
-        likelihood: what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.
-        groups: parameters listed apart, `[{"params": ...}]`; they must share one learning rate.
-        generator: draws samples and labels; by default one seeded like torch's own.
+    `v = eta (g - min(0, g^T r) / (r^T r) r)` (eq. 11), with `r` the gradient on samples of old tasks, drawn anew each step.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        lr: float,
-        *,
-        samples_per_task: int = 256,
-        replay_samples: int = 256,
-        momentum: float = 0.0,
-        first_task: FirstTask = None,
-        predict: Predict | None = None,
-        likelihood: Likelihood | None = None,
-        groups: Groups | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        method = AGEMMethod(momentum=momentum, samples_per_task=samples_per_task, replay_samples=replay_samples)
-        super().__init__(model, lr, method, first_task, predict, likelihood, groups, generator)
+    about: ClassVar[About] = About(
+        "a-gem", "Averaged Gradient Episodic Memory", 2019, "Chaudhry et al.", "samples", True
+    )
+
+    samples_per_task: int = setting(256, COUNT, "how many samples each task leaves.")
+    replay_samples: int = setting(
+        256, COUNT, "how many of them, of all old tasks together, are rehearsed in a step."
+    )
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(samples=True, one_rate=True)
+
+    def extent(self, tasks: int, samples: int) -> ReplayExtent:
+        return ReplayExtent(self.samples_per_task * tasks, max(self.replay_samples, tasks), 2)
+
+    def rehearse(
+        self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
+    ) -> tuple[Vector | None, ReplayRunning]:
+        return self.rehearsed(state, running, rehearser, self.replay_samples)
+
+    def gradient(self, g: Vector, step: Step[ReplayState, ReplayRunning]) -> Vector:
+        # heads of old tasks take part: they may be moved, too
+        return g if step.rehearsed is None else g.extended(step.rehearsed)
+
+    def base(self, g: Vector, step: Step[ReplayState, ReplayRunning]) -> Vector:
+        return (g if step.rehearsed is None else without_conflict(g, step.rehearsed)) * step.lr
+
+    def end_task(self, state: ReplayState, running: ReplayRunning, task: Task) -> tuple[ReplayState, ReplayRunning]:
+        return self.kept(state, running, task.sampling, self.samples_per_task, apart=False)
+
+
+def without_conflict(g: Vector, r: Vector) -> Vector:
+    """The vector nearest to `g` that has no negative product with `r`."""
+    length = r.dot(r)
+    against = g.dot(r).clamp(max=0)
+    return g - r * torch.where(length > 0, against / length, 0.0)

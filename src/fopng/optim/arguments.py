@@ -9,13 +9,13 @@ from torch import nn
 
 from fopng.core.batch import Batch, sample_count
 from fopng.core.likelihood import Likelihood
-from fopng.optim.ranges import AT_LEAST_0
-from fopng.parallel.collectives import Peers
+from fopng.optim.settings import AT_LEAST_0
+from fopng.parallel.collectives import Communicator
 
 
 def check_arguments(lr: object, predict: object, likelihood: object, generator: object) -> None:
     """Raise for an argument that would only be found wrong at the end of the first task."""
-    AT_LEAST_0.check_value("lr", lr)
+    AT_LEAST_0.check("lr", lr)
     if predict is not None and not callable(predict):
         raise TypeError(f"Expected predict to be a function of a model and a batch, got {predict!r}.")
     if likelihood is not None and not isinstance(likelihood, Likelihood):
@@ -36,9 +36,9 @@ def plain_task(task: object) -> int | str | None:
     raise TypeError(f"Expected a task's name or number, got {task!r}.")
 
 
-def check_samples(batches: Iterable[Batch], peers: Peers) -> None:
+def check_samples(batches: Iterable[Batch], communicator: Communicator) -> None:
     """Raise where the data of a task is empty, in any of the processes."""
-    found = peers.gather(any(sample_count(batch) for batch in batches))
+    found = communicator.gather(any(sample_count(batch) for batch in batches))
     if not all(found):
         where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
         raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")

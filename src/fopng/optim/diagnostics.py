@@ -1,13 +1,12 @@
 """What a step did, worked out on request from what made it."""
 
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor
 
-from fopng.curvature.metric import Metric
-from fopng.memory.projection import Projector, Remover
+from fopng.memory.gradients import GradientMemory
+from fopng.optim.pipeline import Taken
 
 
 @dataclass(frozen=True)
@@ -33,50 +32,29 @@ class Diagnosis:
     bytes: int
 
 
-@final
-@dataclass(frozen=True)
-class Step:
-    """A step that was taken, and what made it.
+def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) -> Diagnosis:
+    """Work the figures out.
 
     Args:
-        raw: the gradient of the loss, `[p]`.
-        g: what the method made of it before it projected: momentum, a penalty.
-        v: the step.
-        projector: what projected.
-        remover: what took something away from the gradient, if anything did.
-        metric: in which the step has its length.
+        taken: the last step; None where there is none.
+        memory: the stored gradients, for methods that store some.
+        held: how many bytes are.
     """
-
-    raw: Tensor
-    g: Tensor
-    v: Tensor
-    projector: Projector | None
-    remover: Remover | None
-    metric: Metric
-
-    def removed_fraction(self) -> Tensor:
-        """`|g - P g| / |g|`, the one figure that costs no more than a step."""
-        g = self.g
-        return g.new_zeros(()) if self.remover is None else self.remover.removed(g).norm() / g.norm()
-
-    def diagnose(self, error: Tensor, directions: int, held: int) -> Diagnosis:
-        """Work the figures out.
-
-        Args:
-            error: of compression, so far.
-            directions: how many gradients are stored.
-            held: how many bytes are.
-        """
-        g, v, projector = self.g, self.v, self.projector
-        removed = self.removed_fraction()
-        cosine = (self.raw @ v) / (self.raw.norm() * v.norm())
-        angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
-        nan = g.new_tensor(torch.nan)
-        condition = nan if projector is None or projector.basis.count == 0 else projector.exact_condition
-        return Diagnosis(removed, angle, self.metric.norm(v), condition, error, directions, held)
+    nan = torch.tensor(torch.nan)
+    error = nan if memory is None else torch.tensor(0.0) if memory.error is None else memory.error
+    directions = 0 if memory is None else memory.count
+    if taken is None:
+        return Diagnosis(nan, nan, nan, nan, error, directions, held)
+    cosine = taken.raw.dot(taken.v) / (taken.raw.norm() * taken.v.norm())
+    angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
+    projector, metric = taken.prepared.projector, taken.prepared.metric
+    condition = nan.to(cosine) if projector is None else projector.exact_condition
+    return Diagnosis(
+        removed_fraction(taken), angle, metric.norm(taken.v), condition, error, directions, held
+    )
 
 
-def no_step(error: Tensor, directions: int, held: int) -> Diagnosis:
-    """The diagnosis before there is a step."""
-    unknown = torch.tensor(torch.nan)
-    return Diagnosis(unknown, unknown, unknown, unknown, error, directions, held)
+def removed_fraction(taken: Taken) -> Tensor:
+    """`|g - P g| / |g|`, `[*lead]`, the one figure that costs no more than a step."""
+    g, remover = taken.g, taken.prepared.remover
+    return g.like.new_zeros(g.replicas) if remover is None else remover.removed(g).norm() / g.norm()

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, final
 import torch
 from torch import nn
 
-from fopng.optim.ranges import require
+from fopng.optim.settings import require
 
 FirstTask: TypeAlias = torch.optim.Optimizer | Literal["own"] | None
 """What trains the first task: an optimizer, the method itself ("own"), or the method's default (None)."""

@@ -6,6 +6,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from fopng.core.layout import wide_dtype
+from fopng.core.vector import Vector
+
 Groups: TypeAlias = Sequence[Mapping[str, Any]]
 """Parameters with a learning rate of their own: `[{"params": ..., "lr": ...}]`."""
 
@@ -44,25 +47,24 @@ def of_model(params: Any, model: nn.Module) -> Any:
     return listed
 
 
-def rate_of(
-    groups: Groups, parameters: Sequence[nn.Parameter], like: Tensor, scalar: bool, name: str
-) -> float | Tensor:
-    """The learning rate of some groups: one for all, or one a parameter `[p]` where they differ.
+def rate_of(groups: Groups, parameters: Mapping[str, nn.Parameter], one_rate: bool, owner: str) -> float | Vector:
+    """The learning rate of some groups: one for all, or one for each parameter where they differ.
 
     Args:
         groups: the parameters, each in one of them.
-        parameters: in the flat order.
-        like: a vector of the kind to give.
-        scalar: whether one rate must hold for all.
-        name: of the optimizer.
+        parameters: by name.
+        one_rate: whether one rate must hold for all.
+        owner: the name of the optimizer.
     """
     rates = {float(group["lr"]) for group in groups}
     if len(rates) == 1:
         return rates.pop()
-    if scalar:
+    if one_rate:
         raise ValueError(
-            f"Expected one learning rate, got {sorted(rates)}: the step of {name} is a direction of its own, "
+            f"Expected one learning rate, got {sorted(rates)}: the step of {owner} is a direction of its own, "
             "which different rates would bend. Use one learning rate, or SGD, Adam or EWC."
         )
-    by_parameter = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
-    return torch.cat([torch.full((p.numel(),), by_parameter[id(p)]) for p in parameters]).to(like)
+    of = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
+    return Vector(
+        {name: torch.tensor(of[id(p)], dtype=torch.float64).to(p.device, wide_dtype([p])) for name, p in parameters.items()}
+    )

@@ -1,161 +1,160 @@
-"""What methods share that keep the old tasks' Fisher as a Kronecker product a layer."""
+"""What methods share that keep the old tasks' Fisher as a Kronecker product for each layer."""
 
-import json
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fopng.core.layout import ParamLayout
 from fopng.core.likelihood import Signals
-from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
-from fopng.curvature.moments import LayerMoments, Moments, matrix_key, moment_numbers, trace
-from fopng.gradients.backward import Names
-from fopng.optim.method import TaskData
-from fopng.optim.ranges import AT_LEAST_0, COUNT_OR_ALL, choose
-from fopng.optim.weight_averaging import SettlingMethod
+from fopng.core.replicas import broadcast
+from fopng.core.tree import node
+from fopng.core.vector import Vector
+from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
+from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, trace
+from fopng.gradients.layers import Names
+from fopng.optim.method import Prepared, State, Step
+from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, setting, settings
+from fopng.optim.task import Task
+from fopng.optim.weight_averaging import Averaging, AveragingRunning
 
 
-@dataclass(kw_only=True)
-class KroneckerMemory(SettlingMethod):
+@node
+@dataclass(frozen=True)
+class KroneckerState(State):
     """`F_old`, the sum over all tasks that are done: a Kronecker product in each layer, diagonal elsewhere.
 
     `sum_t A_t kron G_t` is taken for `A kron G` with `A = sum_t A_t` and `G` the mean of the `G_t`, weighted with the traces of
     the `A_t`: the sum's trace, and its partial trace over the inputs, are exact.
 
     Args:
-        strength: s, how much `F_old` weighs against the identity.
-        signals: what is sent back from the outputs for `G`.
-        fisher_samples: how many samples the moments are taken on, drawn anew each time; None for all.
-        rank: how many eigenvectors of a layer's inputs are kept, the others share one eigenvalue; None for all.
+        moments: A and G of each layer; the diagonal of everything else. None before any task is done.
+        tasks: how many tasks are done.
     """
 
-    strength: float | Tensor
-    signals: Signals
-    fisher_samples: int | None
-    rank: int | None
+    moments: Moments | None = None
+    tasks: int = 0
 
-    estimates: ClassVar[bool] = True
 
-    _bases: dict[Names, LayerBasis] = field(default_factory=dict, init=False, repr=False)
-    _old: KroneckerFisher | None = field(default=None, init=False, repr=False)
-    _shrinkage: Shrinkage | None = field(default=None, init=False, repr=False)
+K = TypeVar("K", bound=KroneckerState)
 
-    def check(self) -> None:
-        super().check()
-        AT_LEAST_0.check(self, "strength")
-        choose("signals", self.signals, get_args(Signals))
-        COUNT_OR_ALL.check(self, "fisher_samples", "rank")
+
+@settings
+class KroneckerMemory(Averaging[K], Generic[K]):
+    """A method that holds updates back by `(I + s F_old)^-1`."""
+
+    strength: float = setting(30.0, AT_LEAST_0, "s, how much `F_old` weighs against the identity.")
+    signals: Signals = setting(
+        "sampled",
+        None,
+        'what is sent back from the outputs for the moments: the score of "sampled" (the model\'s), "observed" (the data\'s) or '
+        '"expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).',
+    )
+    fisher_samples: int | None = setting(
+        2000, COUNT_OR_ALL, "samples the moments are taken on, drawn anew each time; None for all."
+    )
+    rank: int | None = setting(
+        128, COUNT_OR_ALL, "eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all."
+    )
+
+    state_type: ClassVar[type[State]] = KroneckerState
 
     @property
     def variant(self) -> str:
         return f"signals={self.signals!r}"
 
-    def keep(self, task: TaskData) -> None:
-        self.remember(self.measure(task))
-        self.forget_derived()
+    def keep(self, state: K, task: Task) -> K:
+        return self.remembered(state, self.measure(task))
 
-    def measure(self, task: TaskData) -> Moments:
+    def measure(self, task: Task) -> Moments:
         """The moments of the task at hand."""
         return task.moments(self.signals, self.fisher_samples)
 
-    def remember(self, moments: Moments) -> None:
+    def remembered(self, state: K, moments: Moments) -> K:
         """Add the moments of one more task to those of the others."""
-        for names, own in moments.layers.items():
-            old = self._taken(names, own.inputs.shape[-1])
-            total = own if old is None else _sum(old, own)
-            self.matrices |= {matrix_key("inputs", names): total.inputs, matrix_key("signals", names): total.signals}
-        rest = self.vectors.get("fisher_rest")
-        self.vectors["fisher_rest"] = moments.rest if rest is None else rest + moments.rest
-        done = self.matrices.get(matrix_key("tasks"), moments.rest.new_zeros(()))
-        self.matrices[matrix_key("tasks")] = done + 1
+        old = state.moments
+        total = moments if old is None else Moments(_summed(old.layers, moments.layers), old.rest + moments.rest)
+        return replace(state, moments=total, tasks=state.tasks + 1)
 
-    def tasks(self) -> Tensor:
-        """How many tasks are done, at least one."""
-        return self.matrices[matrix_key("tasks")]
-
-    def _taken(self, names: Names, size: int) -> LayerMoments | None:
-        """What is kept of a layer so far; one whose bias was frozen then knows nothing about it."""
-        for known in (names, names[:1]):
-            A = self.matrices.pop(matrix_key("inputs", known), None)
-            if A is not None:
-                self._bases.pop(known, None)
-                missing = size - A.shape[-1]
-                return LayerMoments(F.pad(A, (0, missing, 0, missing)), self.matrices.pop(matrix_key("signals", known)))
-        return None
-
-    def matrix_numbers(self) -> int:
-        # what is kept, what a task adds to it, and both while they are taken apart
-        return 4 * moment_numbers(self.layout)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether any task is done."""
-        return "fisher_rest" in self.vectors
-
-    @property
-    def remover(self) -> Shrinkage | None:
-        if self._shrinkage is None and self.remembers:
-            s = self.weight()
-            left = self.old_fisher().map(lambda values: (1 + across(s, values) * values).reciprocal())
-            self._shrinkage = Shrinkage(left)
-        return self._shrinkage
-
-    def weight(self) -> float | Tensor:
+    def weight(self, state: K) -> float:
         """What `F_old` is multiplied with: the strength, in units of the method's own."""
         return self.strength
 
-    def held_back(self, g: Tensor) -> Tensor:
-        """`(I + s F_old)^-1 g`: `[..., p] -> [..., p]`; the gradient itself before any task is done."""
-        return g if self.remover is None else self.remover(g)
+    def prepare(self, state: K, names: Collection[str]) -> Prepared:
+        if state.moments is None:
+            return Prepared()
+        s = self.weight(state)
+        old = self.old_fisher(state.moments, names)
+        return Prepared(Shrinkage(old.map(lambda values: (1 + broadcast(s, values) * values).reciprocal())))
 
-    def old_fisher(self) -> KroneckerFisher:
-        """`F_old` in the parameters that take part; eigenvectors are worked out again only where a layer's moments changed."""
-        if self._old is None:
-            layers = {
-                names: self._basis(names)
-                for names in self.layers()
-                if self.active is None or not self.active.isdisjoint(names)
-            }
-            self._old = KroneckerFisher(self.layout, layers, self.vectors["fisher_rest"])
-        return self._old
+    def old_fisher(self, moments: Moments, names: Collection[str]) -> KroneckerOperator:
+        """`F_old` in the parameters of these names; eigenvectors are worked out again only where a layer's moments changed."""
+        layers = {
+            layer: self._basis(layer, own) for layer, own in moments.layers.items() if not names_apart(layer, names)
+        }
+        return KroneckerOperator(layers, moments.rest)
 
-    def layers(self) -> list[Names]:
-        """The layers that an old task has used, by their parameters."""
-        return [tuple(names) for kind, *names in map(json.loads, self.matrices) if kind == "inputs"]
+    def _basis(self, layer: Names, moments: LayerMoments) -> LayerBasis:
+        known = moments.bases
+        key = (self.rank, id(self))
+        if key not in known:
+            even = LayerMoments(moments.inputs, self.evened(moments.signals))
+            known[key] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
+        return known[key]
 
-    def used(self) -> Tensor | None:
-        if not self.remembers:
-            return None
-        mask = self.vectors["fisher_rest"] > 0
-        for names in self.layers():
-            mask[..., self.layout.span(names)] = True
-        return mask
-
-    def _basis(self, names: Names) -> LayerBasis:
-        if names not in self._bases:
-            moments = LayerMoments(
-                self.matrices[matrix_key("inputs", names)], self.counted(self.matrices[matrix_key("signals", names)])
-            )
-            self._bases[names] = LayerBasis.of(moments, bias=len(names) > 1, rank=self.rank)
-        return self._bases[names]
-
-    def counted(self, signals: Tensor) -> Tensor:
+    def evened(self, signals: Tensor) -> Tensor:
         """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""
         return signals
 
-    def forget_derived(self) -> None:
-        self._old = self._shrinkage = None
-        super().forget_derived()
+    def base(self, g: Vector, step: Step[K, AveragingRunning]) -> Vector:
+        # the rate follows in `bend`: where it differs between parameters of a layer, it must not change what is held back
+        return g
 
-    def load_state_dict(self, state: dict[str, Any], layout: ParamLayout, like: Tensor) -> None:
-        self._bases = {}
-        super().load_state_dict(state, layout, like)
+    def bend(self, v: Vector, step: Step[K, AveragingRunning]) -> Vector:
+        return self.held_back(v, step) * step.lr
+
+    def held_back(self, v: Vector, step: Step[K, AveragingRunning]) -> Vector:
+        """`(I + s F_old)^-1 v`; the vector itself before any task is done."""
+        return v if step.prepared.remover is None else step.prepared.remover(v)
+
+    def used(self, state: K, theta: Vector) -> Vector | None:
+        return None if state.moments is None else used_parameters(state.moments, theta)
+
+    def planned_numbers(self, shapes: "dict[str, torch.Size]") -> int:
+        # what is kept, what a task adds to it, and both while they are taken apart
+        return 4 * moment_numbers(shapes)
 
 
-def _sum(old: LayerMoments, new: LayerMoments) -> LayerMoments:
+def names_apart(layer: Names, names: Collection[str]) -> bool:
+    """Whether none of a layer's parameters is among these."""
+    return not any(name in names for name in layer)
+
+
+def used_parameters(moments: Moments, theta: Vector) -> Vector:
+    """1 for the parameters that an old task has used, 0 or absent for others."""
+    inside = {name for layer in moments.layers for name in layer}
+    whole = {name: torch.ones_like(part) for name, part in theta.parts.items() if name in inside}
+    rest = {name: (part > 0).to(part) for name, part in moments.rest.parts.items() if name not in inside}
+    return Vector({**rest, **whole}, theta.lead)
+
+
+def _summed(old: dict[Names, LayerMoments], new: dict[Names, LayerMoments]) -> dict[Names, LayerMoments]:
+    found = dict(old)
+    for layer, own in new.items():
+        # a layer whose bias was frozen then knows nothing about it
+        before = found.pop(layer, None) or found.pop(layer[:1], None)
+        found[layer] = own if before is None else sum_of(_widened(before, own.inputs.shape[-1]), own)
+    return found
+
+
+def _widened(moments: LayerMoments, size: int) -> LayerMoments:
+    missing = size - moments.inputs.shape[-1]
+    return replace(moments, inputs=F.pad(moments.inputs, (0, missing, 0, missing))) if missing else moments
+
+
+def sum_of(old: LayerMoments, new: LayerMoments) -> LayerMoments:
     """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
     share = trace(new.inputs) / (trace(old.inputs) + trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
     return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))

@@ -1,31 +1,33 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
 from collections.abc import Callable, Collection, Iterable
-from math import isfinite, nan
-from typing import Any
+from math import isfinite
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from fopng.core.batch import Batch, Predict, predict_pairs
-from fopng.core.layout import ParamLayout
+from fopng.core.layout import ParamLayout, wide_dtype
 from fopng.core.likelihood import Likelihood
-from fopng.curvature.estimate import check_rewindable
-from fopng.gradients.per_sample import GradientSource
+from fopng.core.tree import from_plain, to_plain
+from fopng.core.vector import Vector
+from fopng.curvature.sampling import LoaderStream, check_rewindable
+from fopng.gradients.per_sample import PerSampleGradients
+from fopng.memory.replay_draws import BatchSamples
 from fopng.optim.arguments import check_arguments, check_samples, plain_task, warn_if_late
-from fopng.optim.diagnostics import Diagnosis, Step, no_step
+from fopng.optim.diagnostics import Diagnosis, diagnosis_of, removed_fraction
 from fopng.optim.first_task import FirstOptimizer, FirstTask, check_first
-from fopng.optim.flat import flat_values, held_gradients, put_back, refuse_nonfinite, subtract, widen
 from fopng.optim.groups import Groups, make_groups, of_model, rate_of
 from fopng.optim.method import Method
-from fopng.optim.rehearsal import ModelRehearser
-from fopng.optim.resize import grow_method, put_in_place, refuse_replaced, replaced_parameters
-from fopng.optim.task_data import LoaderTask
-from fopng.optim.undisturbed import undrawn, unrounded
-from fopng.parallel.collectives import Peers, group_peers, peers_of, warn_if_not_shared
-
-__all__ = ["ContinualOptimizer", "FirstTask", "Groups"]
+from fopng.optim.pipeline import Pipeline, Taken
+from fopng.optim.placement import moved, shared, whole
+from fopng.optim.replay import ModelRehearser
+from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
+from fopng.optim.task import Task
+from fopng.optim.undisturbed import no_autocast, preserve_rng
+from fopng.parallel.collectives import Communicator, communicator_of, group_communicator, warn_if_not_shared
 
 
 class ContinualOptimizer(torch.optim.Optimizer):
@@ -35,7 +37,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     Args:
         model: the model to train; its trainable parameters are optimized. Inside a `DistributedDataParallel`, the processes of
-            that share the run: each has a shard of the data and of what is kept (docs/scaling.md).
+            that share the run, each with a shard of the data (docs/scaling.md).
         lr: the learning rate.
         method: the mathematics.
         first_task: what trains the first task.
@@ -45,27 +47,29 @@ class ContinualOptimizer(torch.optim.Optimizer):
         generator: draws samples and labels; by default one seeded like torch's own.
     """
 
+    method_type: ClassVar[type[Method[Any, Any]]]
+    """The method of an optimizer that is made by the method's name."""
+
     def __init__(
         self,
         model: nn.Module,
         lr: float,
-        method: Method,
-        first_task: FirstTask,
-        predict: Predict | None,
-        likelihood: Likelihood | None,
-        groups: Groups | None,
-        generator: torch.Generator | None,
+        method: Method[Any, Any],
+        first_task: FirstTask = None,
+        predict: Predict | None = None,
+        likelihood: Likelihood | None = None,
+        groups: Groups | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(
                 f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model, not its parameters."
             )
         check_arguments(lr, predict, likelihood, generator)
-        method.check()
-        self.model, peers = peers_of(model)
+        self.model, communicator = communicator_of(model)
         self.method = method
-        self.layout = ParamLayout.of(self.model)
-        self._list_parameters()
+        self.pipeline = Pipeline(method)
+        self._lay_out(ParamLayout.of(self.model))
         self.predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
@@ -76,12 +80,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
-        self._last: Step | None = None
-        self._kind: tuple[object, ...] | None = None
-        super().__init__(make_groups(groups, self._parameters), {"lr": lr})
+        self._last: Taken | None = None
+        super().__init__(make_groups(groups, list(self._parameters.values())), {"lr": lr})
         self._rate()
-        self._join(peers)
-        self._first = FirstOptimizer.choose(first_task, self._parameters, method.own_start, self.model)
+        self._join(communicator)
+        own_start = not self.pipeline.needs.plain_start
+        self._first = FirstOptimizer.choose(first_task, list(self._parameters.values()), own_start, self.model)
 
     def share(self, group: ProcessGroup | None = None) -> None:
         """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
@@ -93,7 +97,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         if self.steps or self.tasks_done or self._open:
             raise RuntimeError("A run is shared before the first task. Call share() right after the optimizer is made.")
-        self._join(group_peers(group, self._parameters[0].device))
+        self._join(group_communicator(group, self._some.device))
 
     # The life cycle
 
@@ -107,12 +111,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if self._open and (task is None or task != self._task):
             raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task(loader) before begin_task.")
         self._raise_nonfinite()
-        warn_if_not_shared(self.peers, stacklevel=2)
+        warn_if_not_shared(self.communicator, stacklevel=2)
         self._follow_model()
         if not self._open and self.tasks_done:
             self._steps_before = self.steps
         self._open, self._task = True, task
-        for parameter in self._parameters:
+        for parameter in self._parameters.values():
             # a stale gradient would make another task's head take part in this one
             parameter.grad = None
 
@@ -127,17 +131,16 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         self._raise_nonfinite()
         named = dict(self.model.named_parameters())
-        replaced = replaced_parameters(self.layout.names, self._parameters, named)
+        replaced = replaced_parameters(self._parameters, named)
         if not replaced:
             return
         if self._open:
             raise RuntimeError(f"Task {self._task!r} has not been ended. Call end_task before adopt_parameters.")
         layout = ParamLayout({name: named[name].shape for name in self.layout.names if name in named})
-        grow_method(self.method, layout)
+        resize_state(self.pipeline, self.layout, layout)
         for optimizer in (self, *([] if self._first is None else [self._first.optimizer])):
             put_in_place(optimizer, replaced)
-        self.layout = layout
-        self._list_parameters()
+        self._lay_out(layout)
         self._attach()
 
     def refresh(self, batches: Iterable[Batch]) -> None:
@@ -150,8 +153,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         self._follow_model()
         if self._first_at_work is None:
-            with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
-                self.method.refresh(self._data(batches))
+            with torch.no_grad(), preserve_rng(self._parameters.values()), no_autocast(self._some):
+                self.pipeline.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
         """End a task: store gradients, consolidate Fishers, whatever the method keeps. Look at the model, and save it, after this.
@@ -166,9 +169,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
-        with torch.no_grad(), undrawn(self._parameters), unrounded(self._parameters):
-            check_samples(batches, self.peers)
-            self.method.end_task(self._data(batches))
+        with torch.no_grad(), preserve_rng(self._parameters.values()), no_autocast(self._some):
+            check_samples(batches, self.communicator)
+            self.pipeline.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
         self._last = None
@@ -184,28 +187,25 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._check_ready()
-        with unrounded(self._parameters):
+        if not self._open and self.tasks_done > 0:
+            raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
+        with no_autocast(self._some):
             self.steps += self._step()
         return loss
 
     def diagnose(self) -> Diagnosis:
         """Describe the last step of the task at hand: on request, never on the way."""
         self._raise_nonfinite()
-        memory = self.method.memory
-        directions = 0 if memory is None else memory.count
-        error = torch.tensor(nan if memory is None else 0.0) if memory is None or memory.error is None else memory.error
-        with torch.no_grad(), unrounded(self._parameters):
-            told = no_step if self._last is None else self._last.diagnose
-            return told(error, directions, self.method.nbytes)
+        with torch.no_grad(), no_autocast(self._some):
+            return diagnosis_of(self._last, self.pipeline.state.memory, self.pipeline.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
         """How much of the last step's gradient was taken away; None while there is nothing to take away."""
         self._raise_nonfinite()
-        if self._last is None or self._last.remover is None:
+        if self._last is None or self._last.prepared.remover is None:
             return None
-        with torch.no_grad(), unrounded(self._parameters):
-            return self._last.removed_fraction()
+        with torch.no_grad(), no_autocast(self._some):
+            return removed_fraction(self._last)
 
     @property
     def in_task(self) -> bool:
@@ -222,7 +222,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "method": type(self).__name__,
             "variant": self.method.variant,
             "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
-            "state": self.method.state_dict(),
+            "state": to_plain(whole(self.pipeline.state, self.communicator, self._some.device)),
+            "running": to_plain(self.pipeline.running),
+            "kind": torch.empty(0, dtype=self._some.dtype),
             "tasks_done": self.tasks_done,
             "steps": self.steps,
             "steps_before": self._steps_before,
@@ -254,10 +256,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 self._first.load_state_dict(own["first_task"], self._names_by_id())
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
-        self.method.load_state_dict(own["state"], layout, self._blank())
-        self.method.move(self._blank(), self._parameters[0])
+        state = shared(from_plain(own["state"]), self.communicator, self._some.device)
+        before = torch.empty(0, dtype=own["kind"].dtype, device=self._some.device)
+        self.pipeline.state, self.pipeline.running = moved(
+            (state, from_plain(own["running"])), self._blank(), before, self._some
+        )
+        self.pipeline.forget_prepared()
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
-        self._steps_before = own.get("steps_before", None if own["tasks_done"] else 0)
+        self._steps_before = own["steps_before"]
         self._open, self._task = own["open"], own["task"]
         self.generator.set_state(own["generator"].cpu())
         self._last, self._finite = None, None
@@ -273,6 +279,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         super().__setstate__(state)
         if "layout" in state:
             self._last, self._finite = None, None
+            self.pipeline.forget_prepared()
             self._attach()
 
     # Inside
@@ -282,23 +289,30 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """The other optimizer, while it is at work."""
         return self._first if self.tasks_done == 0 else None
 
+    @property
+    def _some(self) -> nn.Parameter:
+        """One of the parameters, for device and precision."""
+        return next(iter(self._parameters.values()))
+
     def _names_by_id(self) -> dict[int, str]:
-        return {id(p): name for name, p in zip(self.layout.names, self._parameters, strict=True)}
+        return {id(p): name for name, p in self._parameters.items()}
 
-    def _list_parameters(self) -> None:
+    def _lay_out(self, layout: ParamLayout) -> None:
         named = dict(self.model.named_parameters())
-        self._parameters = [named[name] for name in self.layout.names]
+        self.layout, self._parameters = layout, {name: named[name] for name in layout.names}
+        self._theta: Vector | None = None
+        self._note_place()
 
-    def _join(self, peers: Peers) -> None:
-        self.peers = self.method.peers = peers
-        self.method.memory = None
+    def _join(self, communicator: Communicator) -> None:
+        self.communicator = communicator
         # everyone draws for all, and takes what is its own
-        peers.agree(self.generator, 0)
+        communicator.agree(self.generator, 0)
         self._attach()
 
     def _attach(self) -> None:
-        self.source = GradientSource(self.model, predict=self.predict, likelihood=self._likelihood, layout=self.layout)
-        self.method.attach(self.layout)
+        self.source = PerSampleGradients(
+            self.model, predict=self.predict, likelihood=self._likelihood, layout=self.layout
+        )
 
     def _follow_model(self, frozen: Collection[str] = ()) -> None:
         """Take in what changed in the model: new parameters are added, changed ones refused.
@@ -310,7 +324,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         once = {*self.layout.names, *frozen}
         known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
         layout = ParamLayout(known)
-        refuse_replaced(replaced_parameters(self.layout.names, self._parameters, named))
+        refuse_replaced(replaced_parameters(self._parameters, named))
         layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}
         new = [p for name, p in named.items() if name in known and id(p) not in held]
@@ -318,78 +332,116 @@ class ContinualOptimizer(torch.optim.Optimizer):
             if self._open or (self.steps and not self.tasks_done):
                 others = () if self._first_at_work is None else self._first_at_work.held
                 warn_if_late({name: named[name] for name in known if name not in self.layout.names}, others)
-            self.layout = layout
-            self._list_parameters()
+            self._lay_out(layout)
             self.param_groups[0]["params"].extend(new)
             if self._first_at_work is not None:
                 self._first_at_work.add(new)
             self._attach()
-        self._kind = None
-        self.method.move(self._blank(), self._parameters[0])
+        self._move_state()
 
-    def _data(self, batches: Iterable[Batch]) -> LoaderTask:
+    def _data(self, batches: Iterable[Batch]) -> Task:
         steps = 0 if self._steps_before is None else self.steps - self._steps_before
-        return LoaderTask(self.source, batches, self.generator, self._parameters, steps, self.peers, self.tasks_done)
-
-    def _check_ready(self) -> None:
-        if not self._open and self.tasks_done > 0:
-            raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
-        missing = None if self._first_at_work is not None else self.method.missing
-        if missing is not None:
-            name = type(self).__name__
-            raise RuntimeError(f"{name} needs {missing}. Call refresh(loader) before step, once an epoch.")
+        stream = LoaderStream(batches, self.generator, self.communicator)
+        # where processes share the run, the most that any has taken
+        taken = max(self.communicator.gather(steps))
+        return Task(self.source, stream, BatchSamples(self.source, stream), self._parameters, taken)
 
     def _blank(self) -> Tensor:
-        return torch.empty(0, device=self._parameters[0].device, dtype=widen(self._parameters[0].detach()).dtype)
+        return torch.empty(0, device=self._some.device, dtype=self._wide)
 
-    def _rate(self) -> float | Tensor:
-        """The learning rate: one for all, or one a parameter where groups differ."""
-        return rate_of(self.param_groups, self._parameters, self._blank(), self.method.scalar_rate, type(self).__name__)
+    def _move_state(self) -> None:
+        """Bring the state to where the model is, and to its precision, if it is not there."""
+        some = self._some
+        if self._place == (some.device, some.dtype):
+            return
+        before = torch.empty(0, device=self._place[0], dtype=self._place[1])
+        self._note_place()
+        state = moved((self.pipeline.state, self.pipeline.running), self._blank(), before, some)
+        self.pipeline.state, self.pipeline.running = state
+
+    def _note_place(self) -> None:
+        self._place = self._some.device, self._some.dtype
+        self._wide = wide_dtype(self._parameters.values())
+        same = all(parameter.dtype == self._wide for parameter in self._parameters.values())
+        # they are what they are: no copies where nothing must be widened
+        self._theta = Vector(dict(self._parameters)) if same else None
+
+    def _rate(self) -> float | Vector:
+        """The learning rate: one for all, or one for each parameter where groups differ."""
+        return rate_of(self.param_groups, self._parameters, self.pipeline.needs.one_rate, type(self).__name__)
 
     def _step(self) -> bool:
         """Take a step, and say whether there was a gradient to take it along."""
-        grads = held_gradients(self.layout.names, self._parameters)
-        if not grads:
+        if self._first_at_work is None and (missing := self.pipeline.missing) is not None:
+            raise RuntimeError(f"{type(self).__name__} needs {missing}. Call refresh(loader) before step, once an epoch.")
+        raw = self._gradient()
+        if not raw.parts:
             return False
-        raw = widen(self.layout.join(grads))
-        total = raw.sum()
-        finite: Tensor | None = None
-        if raw.device.type != "cpu":
-            # no waiting for the device here: the step is dropped, and reported at the next chance
-            finite = total.isfinite()
-            self._finite = finite if self._finite is None else self._finite & finite
-        elif not isfinite(total.item()):
-            refuse_nonfinite(self.layout, raw)
-        if self._first_at_work is None:
-            self._step_method(grads.keys(), raw, finite)
+        finite = self._check_finite(raw)
+        if self._first_at_work is not None:
+            self._step_first(raw, self._first_at_work.optimizer)
             return True
-        before = flat_values(self._parameters) if self.method.watches else None
-        self._first_at_work.optimizer.step()
-        if before is not None:
-            self.method.watch(raw, before - flat_values(self._parameters))
+        self._move_state()
+        pipeline, before = self.pipeline, self.pipeline.running
+        rehearser = ModelRehearser(self.source, self._parameters, self.communicator) if pipeline.needs.samples else None
+        taken = pipeline.step(raw, lr=self._rate(), theta=self._weights(), rehearser=rehearser)
+        if finite is not None:
+            taken.v = taken.v.where(finite)
+            pipeline.undo_unless(finite, before)
+        self._last = taken
+        self._subtract(taken.v)
         return True
 
-    def _step_method(self, names: Collection[str], raw: Tensor, finite: Tensor | None) -> None:
-        method, lr, kind = self.method, self._rate(), (raw.device, raw.dtype, self._parameters[0].dtype)
-        if kind != self._kind:
-            # the model may have gone elsewhere in the middle of a task
-            method.move(raw.new_empty(0), self._parameters[0])
-            self._kind = kind
-        theta = flat_values(self._parameters) if method.needs_parameters else None
-        if theta is not None:
-            method.follow(theta)
-        held = [(own, dict(own)) for own in method.changing]
-        rehearser = ModelRehearser(self.source, self._parameters, self.peers)
-        method.rehearse(rehearser)
-        names = {*names, *rehearser.reached}
-        method.set_active(names)
-        g = method.accumulate(method.gradient(raw, theta))
-        v = method.update(g, lr=lr, theta=theta)
-        if finite is not None:
-            v = torch.where(finite, v, 0.0)
-            put_back(held, finite)
-        self._last = Step(raw, g, v, method.projector, method.remover, method.step_metric())
-        subtract(self._parameters, self.layout.split(v), names)
+    def _gradient(self) -> Vector:
+        """The gradients that the parameters hold; a sparse one written out."""
+        found = {}
+        for name, parameter in self._parameters.items():
+            grad = parameter.grad
+            if grad is None:
+                continue
+            if not parameter.requires_grad:
+                # left over from before it was frozen
+                parameter.grad = None
+                continue
+            grad = grad.to_dense() if grad.is_sparse else grad
+            found[name] = grad if grad.dtype == self._wide else grad.to(self._wide)
+        return Vector(found)
+
+    def _check_finite(self, g: Vector) -> Tensor | None:
+        """Refuse a gradient that is not finite; on a device that would have to be waited for, note whether it is."""
+        largest = torch.stack(torch._foreach_norm(list(g.parts.values()), torch.inf)).sum()
+        if largest.device.type != "cpu":
+            # the step is dropped, and reported at the next chance
+            finite = largest.isfinite()
+            self._finite = finite if self._finite is None else self._finite & finite
+            return finite
+        if not isfinite(largest.item()):
+            raise FloatingPointError(
+                f"The gradient of {', '.join(map(repr, g.name_nonfinite()))} holds NaN or infinity; the step was not taken. Lower "
+                "the learning rate, clip the gradients, or look at the loss."
+            )
+        return None
+
+    def _weights(self) -> Vector:
+        """The parameters as a method calculates with them."""
+        if self._theta is not None:
+            return self._theta
+        return Vector({name: parameter.to(self._wide) for name, parameter in self._parameters.items()})
+
+    def _step_first(self, raw: Vector, first: torch.optim.Optimizer) -> None:
+        """Let the other optimizer take a step; show it to a method that watches."""
+        watched = self.pipeline.needs.steps
+        before = self._weights().clone() if watched else raw
+        first.step()
+        if watched:
+            self.pipeline.watch(raw, before - self._weights())
+
+    def _subtract(self, v: Vector) -> None:
+        moving = list(map(self._parameters.__getitem__, v.parts))
+        steps = list(v.parts.values())
+        if self._theta is None:
+            steps = [step.to(parameter.dtype) for step, parameter in zip(steps, moving, strict=True)]
+        torch._foreach_sub_(moving, steps)
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):

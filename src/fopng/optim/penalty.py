@@ -1,49 +1,41 @@
 """Methods that pull parameters back to where the last task left them, each as hard as it mattered."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-import torch
-from torch import Tensor
+from fopng.core.tree import node
+from fopng.core.vector import Vector
+from fopng.optim.method import Method, R, State, Step
+from fopng.optim.settings import AT_LEAST_0, setting, settings
 
-from fopng.optim.method import Method, beside
-from fopng.optim.ranges import AT_LEAST_0
 
-
-@dataclass(kw_only=True)
-class AnchoredMethod(Method):
-    """`v = eta (g + slope strength W (theta - theta*))`: the gradient of a quadratic penalty.
+@node
+@dataclass(frozen=True)
+class PenaltyState(State):
+    """What parameters are pulled with and where to.
 
     Args:
-        strength: lambda, the weight of the penalty.
+        weights: W, how much each parameter mattered.
+        anchor: `theta*`, where the last task left them.
     """
 
-    strength: float | Tensor
+    weights: Vector | None = None
+    anchor: Vector | None = None
 
-    weights: ClassVar[str] = "importance"
-    """The vector that holds W, `[..., p]`; `anchor` holds `theta*`."""
+
+@settings
+class Penalty(Method[PenaltyState, R], Generic[R]):
+    """`v = eta (g + slope strength W (theta - theta*))`: the gradient of a quadratic penalty."""
+
+    strength: float = setting(1.0, AT_LEAST_0, "lambda, the weight of the penalty.")
+
+    state_type: ClassVar[type[State]] = PenaltyState
     slope: ClassVar[float] = 1.0
     """1 where the penalty is `strength / 2 sum W (theta - theta*)^2`, 2 where it is twice that."""
 
-    @property
-    def needs_parameters(self) -> bool:
-        return True
-
-    def check(self) -> None:
-        super().check()
-        AT_LEAST_0.check(self, "strength")
-
-    def gradient(self, g: Tensor, theta: Tensor | None) -> Tensor:
-        if self.weights not in self.vectors:
+    def gradient(self, g: Vector, step: Step[PenaltyState, R]) -> Vector:
+        weights, anchor = step.state.weights, step.state.anchor
+        if weights is None or anchor is None:
             return g
-        assert theta is not None
-        moved = theta - self.vectors["anchor"]
-        if self.active is not None:
-            moved = moved * self.active_mask(g)
-        strength = self.slope * self.strength
-        if isinstance(strength, Tensor):
-            return torch.addcmul(g, moved, self.vectors[self.weights] * beside(strength))
-        return torch.addcmul(g, moved, self.vectors[self.weights], value=strength)
-
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * g
+        moved = step.theta.only(g.parts) - anchor.only(g.parts)
+        return g + moved * weights * (self.strength * self.slope)

@@ -2,15 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from fopng.core.layout import ParamLayout
+from fopng.core.tree import children, map_children
+from fopng.core.vector import Vector
+from fopng.curvature.fishers import FullFisher, LowRankFisher
+from fopng.curvature.moments import LayerMoments
 from fopng.memory.gradients import GradientMemory
-from fopng.memory.resize import check_grown, grow_memory, grow_vector
-from fopng.optim.method import Method
+from fopng.optim.pipeline import Pipeline
+
+T = TypeVar("T")
+
+Shapes = Mapping[str, torch.Size]
 
 
 @final
@@ -23,44 +31,65 @@ class Replaced:
     new: nn.Parameter
 
 
-def grow_method(method: Method, layout: ParamLayout) -> None:
-    """Make a method's state speak of parameters with more rows."""
-    old = method.layout
-    check_grown(old, layout)
-    if old == layout:
+def resize_state(pipeline: Pipeline, old: ParamLayout, new: ParamLayout) -> None:
+    """Make a method's state speak of parameters with more rows: what is known of the old rows stays, the new ones are zero."""
+    check_grown(old, new)
+    if old == new:
         return
-    method.forget_task()
-    if method.matrices and not method.matrices_of_inputs:
-        grown = [name for name in old.names if old.shapes[name] != layout.shapes[name]]
-        other = ", or use a diagonal metric" if getattr(method, "metric", "diagonal") != "diagonal" else ""
+    grown = [name for name in old.names if old.shapes[name] != new.shapes[name]]
+    running = pipeline.method.forget_task(pipeline.running)
+    if any(isinstance(own, (LayerMoments, FullFisher, LowRankFisher)) for own in nodes_in((pipeline.state, running))):
+        other = ", or use a diagonal metric" if getattr(pipeline.method, "metric", "diagonal") != "diagonal" else ""
         raise ValueError(
             f"Expected parameters that keep their shape, got more rows in {grown}: what is kept of old tasks are matrices over "
             f"rows. Give the model its final size from the start{other}."
         )
-    method.vectors = {name: grow_vector(value, old, layout) for name, value in method.vectors.items()}
-    if method.memory is not None:
-        if not isinstance(method.memory, GradientMemory):
+    pipeline.state, pipeline.running = resized((pipeline.state, running), new.shapes)
+    pipeline.forget_prepared()
+
+
+def check_grown(old: ParamLayout, new: ParamLayout) -> None:
+    """Raise unless every parameter of `old` has its shape in `new`, or more rows of it."""
+    for name, shape in old.shapes.items():
+        found = new.shapes.get(name)
+        if found is None or found[1:] != shape[1:] or found[:1] < shape[:1]:
+            given = "none" if found is None else tuple(found)
             raise ValueError(
-                "Expected a memory in one process, got one that is spread over several, which cannot follow parameters that grow. "
-                "Give the model its final size from the start."
+                f"Expected {name!r} of shape {tuple(shape)}, or with more rows, got {given}. Make a new optimizer."
             )
-        method.memory = grow_memory(method.memory, layout)
-    method.layout = layout
-    method.forget_derived()
 
 
-def replaced_parameters(
-    names: Sequence[str], known: Sequence[nn.Parameter], named: Mapping[str, nn.Parameter]
-) -> list[Replaced]:
+def nodes_in(tree: Any) -> list[Any]:
+    """A tree and all trees in it."""
+    return [tree, *(inner for own in children(tree) for inner in nodes_in(own))]
+
+
+def resized(tree: T, shapes: Shapes) -> T:
+    """The same tree for parameters with more rows."""
+    if isinstance(tree, Vector):
+        parts = {name: with_rows(part, shapes[name]) for name, part in tree.parts.items()}
+        return Vector(parts, tree.lead)  # type: ignore[return-value]
+    if isinstance(tree, GradientMemory):
+        return tree.resized(shapes)  # type: ignore[return-value]
+    return map_children(lambda own: resized(own, shapes), tree)
+
+
+def with_rows(part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """A tensor `[..., *smaller]` with zeros for the rows that are missing to `[..., *shape]`."""
+    if not shape:
+        return part
+    missing = shape[0] - part.shape[part.dim() - len(shape)]
+    return pad(part, (0, 0) * (len(shape) - 1) + (0, missing)) if missing else part
+
+
+def replaced_parameters(known: Mapping[str, nn.Parameter], named: Mapping[str, nn.Parameter]) -> list[Replaced]:
     """The known parameters in whose places the model now has others.
 
     Args:
-        names: of the parameters that an optimizer knows.
-        known: those parameters.
+        known: those that an optimizer knows, by name.
         named: what the model has now.
     """
-    pairs = zip(names, known, strict=True)
-    return [Replaced(name, p, named[name]) for name, p in pairs if name in named and named[name] is not p]
+    return [Replaced(name, p, named[name]) for name, p in known.items() if name in named and named[name] is not p]
 
 
 def refuse_replaced(replaced: Sequence[Replaced]) -> None:

@@ -1,7 +1,7 @@
-"""Looking at a task without a trace: no random state moves, nothing is rounded."""
+"""Estimates that leave no trace: random states are put back, autocast is off."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @contextmanager
-def undrawn(parameters: Sequence[Tensor]) -> Iterator[None]:
+def preserve_rng(parameters: Iterable[Tensor]) -> Iterator[None]:
     """Leave the global random states as they were, although a loader may shuffle and a dataset augment.
 
     Args:
@@ -26,7 +26,7 @@ def undrawn(parameters: Sequence[Tensor]) -> Iterator[None]:
             numpy.random.set_state(legacy)  # noqa: NPY002
 
 
-def unrounded(parameters: Sequence[Tensor]) -> AbstractContextManager[object]:
-    """Switch autocast off: it would round the method's own arithmetic to half precision."""
-    kind = parameters[0].device.type
+def no_autocast(like: Tensor) -> AbstractContextManager[object]:
+    """Switch autocast off on a tensor's device: it would round the method's own arithmetic to half precision."""
+    kind = like.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

@@ -1,110 +1,109 @@
-"""Where a task ends: not where its last step went, but a mean over its steps, or part of the way there from where it began."""
+"""Weight averaging and merging at the end of a task."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
 
-import torch
 from torch import Tensor
 
-from fopng.core.layout import ParamLayout
-from fopng.curvature.moments import matrix_key
-from fopng.optim.method import Method, TaskData, beside
-from fopng.optim.ranges import NOT_THE_WHOLE, SHARE
-
-STEPS = matrix_key("steps")
-"""How many steps of the task at hand have been seen."""
-
-MEAN, START = "mean_weights", "first_weights"
-"""The mean over the steps of the task at hand, and where it began."""
+from fopng.core.tree import node
+from fopng.core.vector import Vector
+from fopng.optim.method import Method, Needs, Running, State
+from fopng.optim.settings import SHARE, SHARE_BELOW_1, setting, settings
+from fopng.optim.task import Task
 
 
-@dataclass(kw_only=True)
-class SettlingMethod(Method):
-    """Ends a task with `theta <- mean - m (mean - start)`: the mean over its steps, and part of the way back to where it began.
+@node
+@dataclass(frozen=True)
+class AveragingRunning(Running):
+    """The way of the task at hand; a parameter that is absent has no known way.
 
     Args:
-        averaging: a, about which part of a task's steps, the last ones, the mean is over; 0 for the last step alone.
-        merging: m, which part of the way back a task ends, in parameters that an old task has used.
+        steps: how many steps have been seen, `[]`; None before the first.
+        mean: the mean of the weights over the steps.
+        start: where the task began.
     """
 
-    averaging: float | Tensor
-    merging: float | Tensor
+    steps: Tensor | None = None
+    mean: Vector | None = None
+    start: Vector | None = None
 
-    _unknown: bool = field(default=True, init=False, repr=False)
-    """Whether there may be parameters of whose way nothing is known: NaN."""
 
-    def check(self) -> None:
-        super().check()
-        SHARE.check(self, "averaging")
-        NOT_THE_WHOLE.check(self, "merging")
+S = TypeVar("S", bound=State)
+
+
+@settings
+class Averaging(Method[S, AveragingRunning], Generic[S]):
+    """Ends a task with `theta <- mean - m (mean - start)`: the mean over its steps, and part of the way back to its start."""
+
+    averaging: float = setting(
+        0.0,
+        SHARE,
+        "from 0 to 1, over which last part of a task's steps the weights are averaged: `end_task` puts their mean into the model. "
+        "0 leaves them where the last step took them.",
+    )
+    merging: float = setting(
+        0.0,
+        SHARE_BELOW_1,
+        "`end_task` moves the weights that an old task has used this part of the way back to where the task started, from 0 to below "
+        "1, so evaluate after it. 0 ends a task where its last step went.",
+    )
+
+    running_type: ClassVar[type[Running]] = AveragingRunning
 
     @property
-    def needs_parameters(self) -> bool:
-        # merging alone wants to know where the task began, and no more until it ends
-        return _asked(self.averaging) or (_asked(self.merging) and STEPS not in self.matrices)
-
-    @property
-    def settles(self) -> bool:
-        """Whether a task ends elsewhere than its last step went, in any of the runs."""
-        return _asked(self.averaging) or _asked(self.merging)
+    def needs(self) -> Needs:
+        return Needs(path=_asked(self.averaging) or _asked(self.merging))
 
     @abstractmethod
-    def used(self) -> Tensor | None:
-        """Which parameters an old task has used, `[..., p]`; None before any task is done."""
+    def used(self, state: S, theta: Vector) -> Vector | None:
+        """1 for parameters that an old task has used, 0 or absent for others; None before any task is done."""
 
     @abstractmethod
-    def keep(self, task: TaskData) -> None:
+    def keep(self, state: S, task: Task) -> S:
         """Keep what the method needs of a task, where it has ended."""
 
-    def follow(self, theta: Tensor) -> None:
+    def follow(self, running: AveragingRunning, theta: Vector) -> AveragingRunning:
         """Take in where the last step has led, and whatever else has been done to the parameters since.
 
         `mean += (theta - mean) (2 - a) / (a t + 2 - 2 a)` after t steps: the weight of a step grows as a power of its number, so
         that the length of the task need not be known, and the mean is as old as that over the last part a of all steps.
         """
-        if not self.settles:
-            return
-        if STEPS not in self.matrices:
-            self.matrices[STEPS] = theta.new_zeros(())
-            if _asked(self.merging):
-                self.vectors[START] = theta.clone()
-            return
-        if self._unknown:
-            known = [name for name in (MEAN, START) if name in self.vectors]
-            self.vectors |= {name: torch.where(self.vectors[name].isnan(), theta, self.vectors[name]) for name in known}
-            self._unknown = False
-        steps = self.matrices[STEPS] + 1
-        if _asked(self.averaging):
-            a = beside(self.averaging)
-            self.vectors[MEAN] = torch.lerp(self.vectors.get(MEAN, theta), theta, (2 - a) / (a * steps + 2 - 2 * a))
-        self.matrices[STEPS] = steps
+        if running.steps is None:
+            start = theta.clone() if _asked(self.merging) else None
+            return replace(running, steps=theta.like.new_zeros(()), start=start)
+        start = None if running.start is None else _completed(running.start, theta)
+        if not _asked(self.averaging):
+            # merging alone wants to know where the task began, and no more until it ends
+            return running if start is running.start else replace(running, start=start)
+        steps, a = running.steps + 1, self.averaging
+        mean = theta if running.mean is None else _completed(running.mean, theta)
+        mean = mean + (theta - mean) * ((2 - a) / (a * steps + 2 - 2 * a))
+        return replace(running, steps=steps, mean=mean, start=start)
 
-    def end_task(self, task: TaskData) -> None:
-        if self.settles and STEPS in self.matrices:
+    def end_task(self, state: S, running: AveragingRunning, task: Task) -> tuple[S, AveragingRunning]:
+        if self.needs.path and running.steps is not None:
             theta = task.parameters()
-            self.follow(theta)
+            running = self.follow(running, theta)
             # a state that was saved with other settings may hold a mean, or lack a start
-            end, used = self.vectors[MEAN] if _asked(self.averaging) else theta, self.used()
-            if used is not None and _asked(self.merging) and START in self.vectors:
-                end = end - (end - self.vectors[START]) * beside(self.merging) * used
+            end = running.mean if _asked(self.averaging) and running.mean is not None else theta
+            used = self.used(state, theta)
+            if used is not None and running.start is not None and _asked(self.merging):
+                end = end - (end - running.start) * used * self.merging
             task.move(end)
-        self.forget_task()
-        self.keep(task)
+        return self.keep(state, task), self.forget_task(running)
 
-    def forget_task(self) -> None:
-        for name in (MEAN, START):
-            self.vectors.pop(name, None)
-        self.matrices.pop(STEPS, None)
-
-    def attach(self, layout: ParamLayout) -> None:
-        old, before = getattr(self, "layout", layout), dict(self.vectors)
-        super().attach(layout)
-        self._unknown = True
-        for name in {MEAN, START} & before.keys() if layout != old else ():
-            there = layout.carry(torch.ones_like(before[name]), old)
-            self.vectors[name] = torch.where(there > 0, self.vectors[name], torch.nan)
+    def forget_task(self, running: AveragingRunning) -> AveragingRunning:
+        return replace(running, steps=None, mean=None, start=None)
 
 
-def _asked(setting: float | Tensor) -> bool:
+def _asked(setting: float) -> bool:
     """Whether a setting is not zero, in any of the runs."""
     return isinstance(setting, Tensor) or setting != 0
+
+
+def _completed(known: Vector, theta: Vector) -> Vector:
+    """Parameters of whose way nothing is known begin it here."""
+    if theta.parts.keys() <= known.parts.keys():
+        return known
+    return known.updated(theta.without(known.parts).clone())

@@ -1,7 +1,7 @@
-"""A task's samples over several processes: which are drawn, and what is drawn for each, as one process would draw them.
+"""Sampling from data sharded over processes, as one process would sample from all of it.
 
-Sample i of process r is number `i W + r` of the task: the order from which a `DistributedSampler` deals them out. Every process
-draws for all, with generators in one state, and takes what is its own.
+Sample i of process r is number `i W + r` of the task, the order from which a `DistributedSampler` deals them out. Every process
+draws for all samples, with generators in one state, and keeps what belongs to its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,29 +12,29 @@ from torch import Tensor
 
 from fopng.core.batch import Batch, sample_count, take
 from fopng.core.likelihood import SharedDraws
-from fopng.parallel.collectives import Peers
+from fopng.parallel.collectives import Communicator
 
 
 @final
-class Deal(SharedDraws):
-    """One look at a task's samples.
+class ShardedSampler(SharedDraws):
+    """One walk over a task's samples.
 
     Args:
         generator: draws; None for torch's own. In the same state in every process.
-        peers: the processes that have a shard of the samples each.
+        communicator: the processes, each with a shard of the samples.
         labels: whether something is drawn for each sample, too.
 
     Attributes:
-        places: where the samples of this process stand among all that were chosen.
+        positions: where the samples of this process stand among all that were chosen.
     """
 
-    def __init__(self, generator: torch.Generator | None, peers: Peers, *, labels: bool) -> None:
-        self._generator, self.peers = generator, peers
-        self._labels = labels and peers.count > 1
-        self.places = torch.empty(0, dtype=torch.int64)
+    def __init__(self, generator: torch.Generator | None, communicator: Communicator, *, labels: bool) -> None:
+        self._generator, self._communicator = generator, communicator
+        self._labels = labels and communicator.count > 1
+        self.positions = torch.empty(0, dtype=torch.int64)
         self._done, self._drawn = 0, 0
 
-    def choose(self, batches: Iterable[Batch], count: int | None, axis: int) -> Iterator[Batch]:
+    def choose(self, batches: Iterable[Batch], count: int | None, axis: int = 0) -> Iterator[Batch]:
         """Yield this process's part of `count` samples drawn uniformly without replacement, in the order of the data.
 
         Args:
@@ -47,27 +47,43 @@ class Deal(SharedDraws):
             return
         if count is not None and count < 1:
             raise ValueError(f"Expected a number of samples of at least 1, got {count}.")
-        own, total = places(sum(sample_count(batch, axis) for batch in batches), self.peers)
+        own, total = sample_positions(sum(sample_count(batch, axis) for batch in batches), self._communicator)
         order = torch.arange(total) if count is None else self._shuffled(total)[:count].sort().values
-        rows, self.places = found_in(own, order)
-        yield from picked(batches, rows, axis)
+        rows, self.positions = find(own, order)
+        yield from pick(batches, rows, axis)
+
+    def choose_for_all(self, batches: Iterable[Batch], count: int) -> Iterator[Batch]:
+        """Yield all `count` samples, those of other processes too, in the order that one process would have; they are few."""
+        chosen = self.choose(batches, count)
+        if self._communicator.count == 1:
+            yield from chosen
+            return
+        singles = [take(batch, torch.tensor([row])) for batch in chosen for row in range(sample_count(batch))]
+        found = self._communicator.gather((singles, self.positions))
+        placed = [
+            (position, sample)
+            for samples, positions in found
+            for position, sample in zip(positions.tolist(), samples, strict=True)
+        ]
+        yield from (sample for _, sample in sorted(placed, key=lambda pair: pair[0]))
 
     def _shuffled(self, total: int) -> Tensor:
         device = "cpu" if self._generator is None else self._generator.device
         return torch.randperm(total, generator=self._generator, device=device).cpu()
 
     def draw(self, draw: Callable[[Tensor, torch.Generator | None], Tensor], outputs: Tensor) -> Tensor:
-        """Draw something for the next of the samples that were chosen.
+        """Draw something for the next of the chosen samples.
 
-        For those of other processes that stand between them, too, whatever their outputs: each gets what it would in one process.
+        It is drawn for the samples of other processes between them, too, whatever their outputs: each gets what it would in one
+        process.
 
         Args:
-            draw: from outputs `[n, ...]`, a row a sample.
+            draw: from outputs `[n, ...]`, one row for each sample.
             outputs: of the next samples.
         """
         if not self._labels:
             return draw(outputs, self._generator)
-        own = self.places[self._done : self._done + len(outputs)] - self._drawn
+        own = self.positions[self._done : self._done + len(outputs)] - self._drawn
         everyone = outputs.new_zeros(int(own[-1]) + 1, *outputs.shape[1:])
         rows = own.to(outputs.device)
         everyone[rows] = outputs
@@ -75,30 +91,30 @@ class Deal(SharedDraws):
         found = draw(everyone, self._generator)
         return found[rows.to(found.device)]
 
-    def settle(self) -> None:
-        """End the look: everyone's generator goes on from where that of one process would."""
+    def finish(self) -> None:
+        """End the walk: every generator goes on from where that of one process would."""
         if self._labels and self._generator is not None:
-            drawn = self.peers.gather(self._drawn)
-            self.peers.agree(self._generator, drawn.index(max(drawn)))
+            drawn = self._communicator.gather(self._drawn)
+            self._communicator.agree(self._generator, drawn.index(max(drawn)))
 
 
-def places(count: int, peers: Peers) -> tuple[Tensor, int]:
+def sample_positions(count: int, communicator: Communicator) -> tuple[Tensor, int]:
     """Where the samples of this process stand among all, rising, and how many there are in all.
 
     Args:
         count: how many samples this process has.
-        peers: the processes.
+        communicator: the processes.
     """
-    counts = peers.gather(count)
+    counts = communicator.gather(count)
     row = torch.arange(count)
-    before = [row.clamp(max=n) + (row < n if process < peers.number else 0) for process, n in enumerate(counts)]
+    before = [row.clamp(max=n) + (row < n if rank < communicator.rank else 0) for rank, n in enumerate(counts)]
     return torch.stack(before).sum(0), sum(counts)
 
 
-def found_in(own: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Which numbers of a rising list are wanted, and where each of them stands in what is wanted.
+def find(own: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Find which numbers of a rising list are wanted, and where each of them stands in what is wanted.
 
-    >>> found_in(torch.tensor([1, 3, 5]), torch.tensor([0, 1, 5]))
+    >>> find(torch.tensor([1, 3, 5]), torch.tensor([0, 1, 5]))
     (tensor([0, 2]), tensor([1, 2]))
     """
     if not len(own):
@@ -109,7 +125,7 @@ def found_in(own: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     return row[here], here.nonzero().squeeze(-1)
 
 
-def picked(batches: Iterable[Batch], rows: Tensor, axis: int = 0) -> Iterator[Batch]:
+def pick(batches: Iterable[Batch], rows: Tensor, axis: int = 0) -> Iterator[Batch]:
     """Yield samples by their numbers, rising, from batches that are walked once."""
     start = 0
     for batch in batches:
@@ -118,46 +134,3 @@ def picked(batches: Iterable[Batch], rows: Tensor, axis: int = 0) -> Iterator[Ba
         if last > first:
             yield take(batch, rows[first:last] - start, axis)
         start += n
-
-
-def dealt_out(chosen: Iterable[Batch], deal: Deal, turn: int) -> Iterator[Batch]:
-    """Yield this process's share of samples that were chosen from all shards: they are few, and change places.
-
-    `deal.places` then says which of them those are.
-
-    Args:
-        chosen: those of this process's shard.
-        deal: the look in which they were chosen.
-        turn: who is first; another from task to task, so that everyone has as many in the end.
-    """
-    peers = deal.peers
-    if peers.count == 1:
-        yield from chosen
-        return
-    # which sample stands where is known once they are chosen
-    batches = list(chosen)
-    found = peers.gather((batches, deal.places))
-    count = sum(len(stand) for _, stand in found)
-    mine = [owner(place, count, turn, peers.count) == peers.number for place in range(count)]
-    deal.places = torch.empty(0, dtype=torch.int64)
-    for own, stand in found:
-        for batch, here in zip(own, stand.split([sample_count(batch) for batch in own]), strict=True):
-            rows = torch.tensor([row for row, place in enumerate(here.tolist()) if mine[place]], dtype=torch.int64)
-            if len(rows):
-                deal.places = torch.cat([deal.places, here[rows]])
-                yield take(batch, rows)
-
-
-def owner(row: int, rows: int, turn: int, processes: int) -> int:
-    """Which process has a row of a task: neighbours together, so that each keeps its part when rows are thinned out evenly.
-
-    Args:
-        row: its number.
-        rows: how many the task has.
-        turn: who is first.
-        processes: how many there are, W.
-
-    >>> [owner(row, 6, 1, 3) for row in range(6)]
-    [1, 1, 2, 2, 0, 0]
-    """
-    return (row * processes // rows + turn) % processes

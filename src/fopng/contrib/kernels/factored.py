@@ -21,14 +21,13 @@ def pays(inputs: int) -> bool:
     return inputs >= SHORTEST and inputs % 16 == 0
 
 
-def seen(a: Tensor, d: Tensor, x: Tensor, *, bias: bool) -> Tensor:
-    """`<d_m a_m^T, X>` of every stored gradient: `a [R, m, i]`, `d [R, m, o]`, `x [R, q]` give `[R, m]`.
+def products(a: Tensor, d: Tensor, x: Tensor) -> Tensor:
+    """`<d_m a_m^T, X>` of every stored gradient: `a [R, m, i]`, `d [R, m, o]`, `x [R, o, i]` give `[R, m]`.
 
     Args:
         a: inputs of the layer.
         d: signals at its output.
-        x: the weight `[o, i]` of each replica, row by row, then the bias; a part of a longer vector or one for itself.
-        bias: whether the bias is there.
+        x: a weight of each replica, whose rows lie together.
     """
     (replicas, m, i), o = a.shape, d.shape[-1]
     blocks = (triton.cdiv(m, ROWS), triton.cdiv(o, OUTPUTS))
@@ -37,7 +36,7 @@ def seen(a: Tensor, d: Tensor, x: Tensor, *, bias: bool) -> Tensor:
     length = INPUTS * triton.cdiv(triton.cdiv(i, INPUTS), cuts)
     cuts = triton.cdiv(i, length)
     parts = a.new_empty(blocks[1] * cuts, replicas, m)
-    _seen[(replicas, blocks[0], blocks[1] * cuts)](
+    _products[(replicas, blocks[0], blocks[1] * cuts)](
         a,
         d,
         x,
@@ -45,10 +44,8 @@ def seen(a: Tensor, d: Tensor, x: Tensor, *, bias: bool) -> Tensor:
         m,
         i,
         o,
-        x.stride(0),
         cuts,
         length,
-        BIAS=bias,
         ROWS=ROWS,
         OUTPUTS=OUTPUTS,
         INPUTS=INPUTS,
@@ -59,7 +56,7 @@ def seen(a: Tensor, d: Tensor, x: Tensor, *, bias: bool) -> Tensor:
 
 
 @triton.jit
-def _seen(
+def _products(
     a,
     d,
     x,
@@ -67,10 +64,8 @@ def _seen(
     m,
     i,
     o,
-    x_stride,
     cuts,
     length,
-    BIAS: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
@@ -82,15 +77,13 @@ def _seen(
     outputs = block * OUTPUTS + tl.arange(0, OUTPUTS)
     a += r * m * i
     d += r * m * o
-    x += r * x_stride
+    x += r * o * i
     total = tl.zeros((ROWS, OUTPUTS), tl.float32)
     for start in range(cut * length, min(cut * length + length, i), INPUTS):
         inputs = start + tl.arange(0, INPUTS)
         left = tl.load(a + rows[:, None] * i + inputs[None, :], (rows[:, None] < m) & (inputs[None, :] < i), 0.0)
         right = tl.load(x + outputs[:, None] * i + inputs[None, :], (outputs[:, None] < o) & (inputs[None, :] < i), 0.0)
         total = tl.dot(left, tl.trans(right), total, input_precision=PRECISION)
-    if BIAS and cut == 0:
-        total += tl.load(x + o * i + outputs, outputs < o, 0.0)[None, :]
     signals = tl.load(d + rows[:, None] * o + outputs[None, :], (rows[:, None] < m) & (outputs[None, :] < o), 0.0)
     place = parts + (tl.program_id(2) * tl.num_programs(0) + r) * m + rows
     tl.store(place, tl.sum(total * signals, 1), rows < m)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from fopng.core.extras import from_extra
 from fopng.lab.cluster.dispatch import ClusterError
 from fopng.lab.cluster.rays import RayCluster
 from fopng.lab.cluster.shipping import code_for_workers, collect_goods
@@ -64,12 +65,8 @@ def import_ray(environment: Mapping[str, str]) -> ModuleType:
     """Ray, with settings that it reads while it is imported; what the user has set stays."""
     for name, value in environment.items():
         os.environ.setdefault(name, value)
-    try:
+    with from_extra("ray"):
         import ray
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "Expected the package ray, got none. Install it with: pip install 'fopng[ray]'"
-        ) from error
     return ray
 
 

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from fopng.core.extras import from_extra
 from fopng.lab.analysis.experiments import sort_out
 from fopng.lab.claims import judge
 from fopng.lab.report import words
@@ -168,8 +169,9 @@ def _families(methods: Iterable[str]) -> list[tuple[Family, list[str]]]:
 
 
 def _environment(dress: Dress) -> "jinja2.Environment":
-    import jinja2
-    import markupsafe
+    with from_extra("lab", "the page"):
+        import jinja2
+        import markupsafe
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fopng.lab.report", "template"),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fopng.core.extras import from_extra
 from fopng.lab.report.looks import Looks
 from fopng.lab.report.page import Section, looks_of_sections, sections_of
 from fopng.lab.report.plots import one_line, plot, plot_grids, plot_matrices
@@ -47,7 +48,8 @@ def write_figures(folder: Path, results: Iterable[RunResult], *, kind: str) -> l
 
 def write_pdf(path: Path, results: Iterable[RunResult]) -> None:
     """Write all figures into one document, each on a page of its own."""
-    from matplotlib.backends.backend_pdf import PdfPages
+    with from_extra("lab", "figures as files"):
+        from matplotlib.backends.backend_pdf import PdfPages
 
     sections = sections_of(unique(results))
     looks = looks_of_sections(sections)
@@ -78,7 +80,8 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
 @contextmanager
 def _plain_matplotlib() -> Iterator[None]:
     """Matplotlib without what differs from one machine or one moment to another."""
-    import matplotlib as mpl
+    with from_extra("lab", "figures as files"):
+        import matplotlib as mpl
 
     # A name is a text: a dollar in it begins no formula.
     settings: dict[Any, Any] = {

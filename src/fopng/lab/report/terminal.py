@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
+from fopng.core.extras import from_extra
 from fopng.lab.report.lines import Line
 from fopng.lab.report.summary import summarise
 from fopng.lab.report.words import encodable, margin, percent, plain
 from fopng.lab.runs.result import RunResult
+
+with from_extra("lab"):
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
 COLUMNS = ("accuracy\n%", "68 %", "95 %", "forget-\nting %", "removed\n%", "seconds", "seeds")
 

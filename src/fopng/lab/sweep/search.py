@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from fopng.core.extras import from_extra
 from fopng.lab.runs.config import Value, canonical_json
 from fopng.lab.runs.findings import Response
 from fopng.lab.sweep.space import Choice, Range, Stage
@@ -127,12 +128,8 @@ def _suggest(trial: optuna.Trial, name: str, space: Range | tuple[Value, ...]) -
 
 
 def _study(sampling: Sampling) -> optuna.Study:
-    try:
+    with from_extra("optuna", "a [search] table"):
         import optuna
-    except ImportError as error:
-        raise ImportError(
-            "Expected the package optuna for a [search] table, got none. Install it: pip install 'fopng[optuna]'"
-        ) from error
     makers: Mapping[str, Any] = {
         "tpe": optuna.samplers.TPESampler,
         "random": optuna.samplers.RandomSampler,

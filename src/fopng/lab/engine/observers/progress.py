@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
+from fopng.core.extras import from_extra
 from fopng.lab.engine.observers.events import Evaluated, Event, Observer, RunEnded, RunStarted, StepDone, TaskStarted
+
+with from_extra("lab"):
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 BAR_SECONDS = 0.1
 

@@ -1,0 +1,128 @@
+"""A method at work: the one step that optimizers and the batched engine take, and the state that it changes."""
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fopng.core.tree import bytes_of, map_trees
+from fopng.core.vector import Vector
+from fopng.memory.replay_samples import Rehearser
+from fopng.optim.method import Method, Prepared, Running, State, Step
+from fopng.optim.task import Task
+
+
+@final
+@dataclass(slots=True)
+class Taken:
+    """A step that was worked out.
+
+    Args:
+        raw: the gradient of the loss.
+        g: what the method made of it before it took anything away: momentum, a penalty.
+        v: the update to subtract.
+        prepared: what it was made with.
+    """
+
+    raw: Vector
+    g: Vector
+    v: Vector
+    prepared: Prepared
+
+
+@final
+class Pipeline:
+    """A method and what it knows.
+
+    Args:
+        method: the settings and functions.
+
+    Attributes:
+        state: what is kept of old tasks.
+        running: what steps change.
+    """
+
+    def __init__(self, method: Method[Any, Any]) -> None:
+        self.method, self.needs = method, method.needs
+        self.state: State = method.state_type()
+        self.running: Running = method.running_type()
+        self._prepared = Prepared()
+        self._prepared_for: tuple[State | None, dict[str, Tensor]] = None, {}
+        self._summed = not (isinstance(method.momentum, (int, float)) and method.momentum == 0)
+
+    @property
+    def missing(self) -> str | None:
+        """What a step needs and `refresh` gives, in words; None when it is there."""
+        return self.needs.refresh if self.method.missing(self.state) else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is kept."""
+        return bytes_of((self.state, self.running))
+
+    def prepared(self, g: Vector) -> Prepared:
+        """What a step at a gradient of these parameters is made with; worked out again when the state or they changed."""
+        state, parts = self._prepared_for
+        if state is not self.state or parts.keys() != g.parts.keys():
+            self._prepared = self.method.prepare(self.state, g.parts)
+            self._prepared_for = self.state, g.parts
+        return self._prepared
+
+    def step(self, raw: Vector, *, lr: "float | Tensor | Vector", theta: Vector, rehearser: Rehearser | None) -> Taken:
+        """Work out a step: `gradient`, `base`, `bend`.
+
+        Args:
+            raw: the gradient of the loss, of the parameters that take part.
+            lr: eta, a number, one for each replica, or one for each parameter.
+            theta: the parameters.
+            rehearser: asks the model about samples of the method's own; needed only where `needs.samples`.
+        """
+        method, needs, state, running = self.method, self.needs, self.state, self.running
+        rehearsed = None
+        if needs.path:
+            running = method.follow(running, theta)
+        if needs.samples and rehearser is not None:
+            rehearsed, running = method.rehearse(state, running, rehearser)
+        step = Step(state, running, self._prepared, lr, theta, rehearsed)
+        g = method.gradient(raw, step)
+        if self._summed:
+            g, running = self._accumulated(g, running)
+        if needs.moments:
+            running = method.observe(running, g)
+        step.running, step.prepared = running, self.prepared(g)
+        v = method.bend(method.base(g, step), step)
+        self.running = method.watch(running, raw, v) if needs.steps else running
+        return Taken(raw, g, v, step.prepared)
+
+    def _accumulated(self, g: Vector, running: Running) -> tuple[Vector, Running]:
+        """Add a gradient to the running sum, `m <- momentum m + g`; parameters that take no part keep theirs."""
+        old = running.momentum
+        total = g if old is None else g + old.only(g.parts) * self.method.momentum
+        return total, replace(running, momentum=total if old is None else old.updated(total))
+
+    def watch(self, g: Vector, v: Vector) -> None:
+        """Show the method a step that another optimizer took."""
+        self.running = self.method.watch(self.running, g, v)
+
+    def undo_unless(self, finite: Tensor, before: Running) -> None:
+        """Go back to what was before a step unless it was finite, `[*lead]`; nobody waits for the device."""
+
+        def chosen(new: Tensor, old: Tensor | None) -> Tensor:
+            if new is old or new.device != finite.device:
+                return new
+            return torch.where(finite, new, torch.zeros_like(new) if old is None else old)
+
+        self.running = map_trees(chosen, self.running, before)
+
+    def refresh(self, task: Task) -> None:
+        """Learn about the new task."""
+        self.state, self.running = self.method.refresh(self.state, self.running, task)
+
+    def end_task(self, task: Task) -> None:
+        """Keep what the method needs of a task that is done; when that fails, nothing has changed."""
+        self.state, self.running = self.method.end_task(self.state, self.running, task)
+
+    def forget_prepared(self) -> None:
+        """Work out again what steps are made with."""
+        self._prepared_for = None, {}

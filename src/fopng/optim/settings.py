@@ -1,0 +1,130 @@
+"""Settings, each declared once: its type, default, range and meaning. Signatures, checks, `--set` and tables are derived from it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from math import inf
+from types import NoneType
+from typing import Any, Literal, TypeVar, dataclass_transform, final, get_args, get_origin, get_type_hints
+
+import torch
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """What a number may be.
+
+    Args:
+        words: behind the setting's name.
+        test: of a value, or of one for each replica.
+    """
+
+    words: str
+    test: Callable[[Any], Any]
+
+    def check(self, name: str, value: object) -> None:
+        """Raise unless a value, or every replica's, is in the range."""
+        try:
+            inside = bool(torch.as_tensor(self.test(value)).all())
+        except TypeError:
+            raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.") from None
+        require(inside, f"Expected {name} {self.words}, got {value}.")
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise `ValueError(message)` unless something holds."""
+    if not holds:
+        raise ValueError(message)
+
+
+AT_LEAST_0 = Range("of at least 0 and finite", lambda x: (x >= 0) & (x < inf))
+ABOVE_0 = Range("above 0 and finite", lambda x: (x > 0) & (x < inf))
+SHARE = Range("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+SHARE_ABOVE_0 = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
+SHARE_BELOW_1 = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
+COUNT = Range("of at least 1", lambda x: isinstance(x, int) and x >= 1)
+COUNT_OR_ALL = Range("of at least 1, or None for all", lambda x: x is None or (isinstance(x, int) and x >= 1))
+AT_LEAST_0_OR_NONE = Range("of at least 0 and finite, or None", lambda x: True if x is None else (x >= 0) & (x < inf))
+
+
+def setting(default: T, allowed: Range | None, means: str) -> T:
+    """Declare a setting of a method.
+
+    Args:
+        default: its default.
+        allowed: the numbers it may be; None where its type says all.
+        means: what it is, in a sentence that follows the name and a colon.
+    """
+    return field(default=default, metadata={"allowed": allowed, "means": means})  # type: ignore[return-value]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting, field))
+def settings(kind: type[T]) -> type[T]:
+    """Make a class of settings: frozen, given by keyword; the order is that of the base classes, then its own."""
+    return dataclass(frozen=True, kw_only=True, eq=False)(kind)
+
+
+@final
+@dataclass(frozen=True)
+class SettingInfo:
+    """One setting as it was declared.
+
+    Args:
+        name: its name.
+        type: its type.
+        default: its default.
+        allowed: the numbers it may be.
+        means: what it is.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    allowed: Range | None
+    means: str
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it may be."""
+        members = [self.type, *get_args(self.type)]
+        return tuple(word for member in members if get_origin(member) is Literal for word in get_args(member))
+
+    @property
+    def per_replica(self) -> bool:
+        """Whether runs side by side may have different values: numbers that do not decide a size."""
+        return float in (self.type, *get_args(self.type)) and get_origin(self.type) is not tuple
+
+    def check(self, value: object) -> None:
+        """Raise for a value that it may not have."""
+        if self.choices:
+            known = [*self.choices, *([None] if NoneType in get_args(self.type) else [])]
+            words = ", ".join(map(repr, known))
+            require(value in known, f"Expected {self.name} to be one of {words}, got {value!r}.")
+        elif self.allowed is not None:
+            self.allowed.check(self.name, value)
+
+
+@cache
+def settings_of(kind: type) -> Mapping[str, SettingInfo]:
+    """The settings of a class, by name."""
+    hints = get_type_hints(kind)
+    return {
+        own.name: SettingInfo(
+            own.name,
+            hints[own.name],
+            None if own.default is MISSING else own.default,
+            own.metadata["allowed"],
+            own.metadata["means"],
+        )
+        for own in fields(kind)
+        if "means" in own.metadata
+    }
+
+
+def check_settings(owner: object) -> None:
+    """Raise for the first setting that is outside its range."""
+    for name, info in settings_of(type(owner)).items():
+        info.check(getattr(owner, name))

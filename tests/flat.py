@@ -1,0 +1,32 @@
+"""Vectors as flat tensors `[*lead, p]`, written independently of the library: what dense linear algebra works on."""
+
+from collections.abc import Mapping
+
+import torch
+
+from fopng.core.vector import Vector
+
+Shapes = Mapping[str, torch.Size]
+
+
+def size(shapes: Shapes) -> int:
+    return sum(shape.numel() for shape in shapes.values())
+
+
+def named(flat: torch.Tensor, shapes: Shapes) -> Vector:
+    """The parts of a flat tensor `[*lead, p]`, in the order of the shapes."""
+    pieces = flat.split([shape.numel() for shape in shapes.values()], -1)
+    parts = {name: p.reshape(*flat.shape[:-1], *shapes[name]) for name, p in zip(shapes, pieces, strict=True)}
+    return Vector(parts, flat.dim() - 1)
+
+
+def flat(vector: Vector, shapes: Shapes) -> torch.Tensor:
+    """All parts in one tensor, zeros for what is absent; nothing else may be there."""
+    assert set(vector.names) <= set(shapes)
+    lead = vector.replicas
+    parts = []
+    for name, shape in shapes.items():
+        part = vector.parts.get(name, vector.like.new_zeros(*lead, *shape))
+        assert part.shape == (*lead, *shape)
+        parts.append(part.reshape(*lead, shape.numel()))
+    return torch.cat(parts, -1)
