@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fopng.core.batch import Batch, PredictTask, TaskName
+from fopng.core.tree import tensors_in
 from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
 from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory, wait_for
 from fopng.lab.engine.evaluation import Examiner
@@ -218,7 +219,7 @@ class _Run:
         return total / count if count else None
 
     def _compression_error(self) -> float | None:
-        memory = self.optimizer.method.memory
+        memory = self.optimizer.pipeline.state.memory
         return None if memory is None or memory.error is None else float(memory.error)
 
     # Measuring
@@ -260,8 +261,8 @@ class _Run:
         try:
             yield
         except ValueError as error:
-            method = self.optimizer.method
-            held = [*self.model.parameters(), *method.vectors.values(), *method.matrices.values()]
+            pipeline = self.optimizer.pipeline
+            held = [*self.model.parameters(), *tensors_in((pipeline.state, pipeline.running))]
             if all(bool(tensor.isfinite().all()) for tensor in held):
                 raise
             raise FloatingPointError(str(error)) from error

@@ -6,13 +6,14 @@ from typing import Any, final
 
 import torch
 
-from fopng.curvature.estimate import held_at_most
+from fopng.curvature.sampling import held_at_most
 from fopng.lab.engine.batched.evaluation import StackedTests
 from fopng.lab.engine.batched.removed import RemovedFractions
 from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.lab.engine.batched.sampling import StackedTaskSamples
 from fopng.lab.engine.batched.stacked import StackedRuns
 from fopng.lab.engine.batched.steps import Stepper
-from fopng.lab.engine.batched.task import ReplicaTask
+from fopng.lab.engine.batched.task import StackedStream
 from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.lab.engine.loop import SAVE_SECONDS, Ending, diagnosed_every
 from fopng.lab.engine.observers import (
@@ -30,7 +31,7 @@ from fopng.lab.engine.observers import (
 from fopng.lab.engine.plan import Interrupted, Outcome, Plan, Row, mean, stopped_after
 from fopng.lab.engine.streams import Turns
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
-from fopng.optim.method import Method
+from fopng.optim.task import Task
 
 TURN = 16
 """Steps between two turns of other waves."""
@@ -86,7 +87,7 @@ class _Wave:
         turns: Turns,
     ) -> None:
         self.runs, self.plans, self.device = runs, runs.plans, runs.device
-        self.model, self.method = runs.model, runs.method
+        self.model, self.pipeline = runs.model, runs.pipeline
         self.checkpoint, self.audience, self.own_audiences = checkpoint, audience, own_audiences
         self.should_stop, self.save_seconds, self.capture, self.turns = should_stop, save_seconds, capture, turns
         self.stages = runs.stages
@@ -138,31 +139,19 @@ class _Wave:
         stages, task, started = self.stages[number], self.stages[number][0].tasks[0], time.monotonic()
         self._tell_going(TaskStarted(task))
         samples = StackedSamples([stage.stream[task].train for stage in stages], self.device, self.model.theta.dtype)
-        at_hand = ReplicaTask(
-            self.runs.source,
-            self.model.theta,
-            samples,
-            task,
-            self.runs.generators,
-            self.plans[0].epochs * stages[0].steps,
-            self.runs.alive,
-            self.held,
-        )
-        rate = self.runs.first_rate if number == 0 else None
-        stepper = Stepper(
-            self.model,
-            self.method if rate is None else None,
-            self.runs.rate if rate is None else rate,
-            self.runs.alive,
-            self.method if self.method.watches else None,
-        )
+        weights, runs = self.model.weights, self.runs
+        stream = StackedStream(samples, task, weights, runs.generators, runs.alive, self.held)
+        steps = self.plans[0].epochs * stages[0].steps
+        at_hand = Task(runs.source, stream, StackedTaskSamples(runs.source, stream), weights.parts, steps)
+        rate = runs.first_rate if number == 0 else None
+        plain = rate is not None
+        stepper = Stepper(self.model, self.pipeline, runs.rate if rate is None else rate, runs.alive, plain=plain)
         while self.position["epoch"] < self.plans[0].epochs and self.runs.bury():
             self._learn_epoch(number, task, samples, at_hand, stepper)
             self.position |= {"epoch": self.position["epoch"] + 1, "step": 0}
-        estimates = type(self.method).end_task is not Method.end_task
-        if self.runs.prove(samples, task) if estimates else self.runs.bury():
+        if self.runs.prove(samples, task) if self.pipeline.needs.data else self.runs.bury():
             with torch.no_grad(), self.watch.phase("end of task"):
-                self.method.end_task(at_hand)
+                self.pipeline.end_task(at_hand)
         self.runs.note_nonfinite()
         self._note_diverged()
         for outcome, fraction, error in zip(
@@ -174,21 +163,20 @@ class _Wave:
         self._tell_going(TaskEnded(task, time.monotonic() - started))
 
     def _compression_errors(self) -> list[float | None]:
-        memory = self.method.memory
+        memory = self.pipeline.state.memory
         return [None] * self.runs.count if memory is None or memory.error is None else memory.error.tolist()
 
     def _learn_epoch(
-        self, number: int, task: int, samples: StackedSamples, at_hand: ReplicaTask, stepper: Stepper
+        self, number: int, task: int, samples: StackedSamples, at_hand: Task, stepper: Stepper
     ) -> None:
         stages, epoch = self.stages[number], self.position["epoch"]
         self._tell_going(EpochStarted(task, epoch))
-        if self.position["step"] == 0 and stepper.method is not None:
-            if self.method.needs_fisher and not self.runs.prove(samples, task):
+        if self.position["step"] == 0 and not stepper.plain and self.pipeline.needs.refresh is not None:
+            if not self.runs.prove(samples, task):
                 return
             with torch.no_grad(), self.watch.phase("refresh"):
-                self.method.refresh(at_hand)
-            if type(self.method).refresh is not Method.refresh:
-                stepper.forget_graph()
+                self.pipeline.refresh(at_hand)
+            stepper.forget_graph()
         orders = torch.stack([stage.order(epoch, task) for stage in stages]).to(self.device)
         every = diagnosed_every(stages[0].steps, self.plans[0].epochs)
         offset = epoch * stages[0].steps
@@ -197,8 +185,8 @@ class _Wave:
         def after(step: int) -> None:
             self.position["step"] = step + 1
             self.position["done"] += 1
-            if stepper.method is not None and (offset + step + 1) % every == 0:
-                self.removed.add(self.method, stepper.g)
+            if stepper.taken is not None and (offset + step + 1) % every == 0:
+                self.removed.add(stepper.taken)
             if self.audience:
                 measure = lambda: {"loss": float(stepper.loss[self.runs.alive].mean())}  # noqa: E731
                 self.audience.tell(StepDone(task, epoch, self.position["done"], measure))

@@ -6,7 +6,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fopng.curvature.estimate import chunk_size
+from fopng.curvature.sampling import chunk_size
 from fopng.lab.benchmarks.stream import TaskStream
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.batched.samples import StackedSamples

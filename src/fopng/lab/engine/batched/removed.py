@@ -5,7 +5,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.optim.method import Method
+from fopng.optim.diagnostics import removed_fraction
+from fopng.optim.pipeline import Taken
 
 
 @final
@@ -22,12 +23,11 @@ class RemovedFractions:
         self._counted = torch.zeros(count, dtype=torch.int64, device=device)
 
     @torch.no_grad()
-    def add(self, method: Method, g: Tensor) -> None:
-        """Note a step's gradients `[R, p]`, where there is something to take away."""
-        remover = method.remover
-        if remover is None:
+    def add(self, taken: Taken) -> None:
+        """Note a step, where there is something to take away."""
+        if taken.prepared.remover is None:
             return
-        fraction = remover.removed(g).norm(dim=-1) / g.norm(dim=-1)
+        fraction = removed_fraction(taken)
         counts = fraction.isfinite()
         self._total += torch.where(counts, fraction, 0.0)
         self._counted += counts

@@ -7,15 +7,15 @@ from typing import final
 
 import torch
 
-from fopng.curvature.estimate import held_at_most
+from fopng.curvature.sampling import held_at_most
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.batched.samples import are_shared
 from fopng.lab.engine.batched.sampling import draws_in_a_pass
 from fopng.lab.engine.batched.stacked import StackedRuns
 from fopng.lab.engine.plan import Plan
 from fopng.memory.gradients import SLAB_BYTES
-from fopng.optim.projected import ProjectedMethod
-from fopng.optim.replay_base import RehearsingMethod
+from fopng.optim.projected import Projected
+from fopng.optim.replay import Replay
 
 VECTORS = 16
 """Vectors of the size of the weights that a run holds at a time, at the most: gradients, steps, Fishers, moments and so on."""
@@ -48,7 +48,7 @@ class Footprint:
             + 3 * plan.batch_size * runs.sample_bytes
             + _stored_bytes(runs)
             + _rehearsal_bytes(runs)
-            + numbers * runs.method.matrix_numbers()
+            + numbers * runs.pipeline.method.planned_numbers(runs.model.layout.shapes)
             + max(train.own)
             + sum(tests.own)
         )
@@ -108,8 +108,8 @@ def _split_bytes(split: Split, numbers: int) -> int:
 
 def _rehearsal_bytes(runs: StackedRuns) -> int:
     """The samples that a run keeps, while they are joined to the earlier ones, and what a pass over some of them takes."""
-    method, stream = runs.method, runs.plans[0].stream
-    if not isinstance(method, RehearsingMethod):
+    method, stream = runs.pipeline.method, runs.plans[0].stream
+    if not isinstance(method, Replay):
         return 0
     extent, theta = method.extent(len(stream), len(stream[0].train)), runs.model.theta
     sample = theta.element_size() * torch.Size(stream[0].train.input_shape).numel()
@@ -122,8 +122,8 @@ def _rehearsal_bytes(runs: StackedRuns) -> int:
 
 def _stored_bytes(runs: StackedRuns) -> int:
     """The gradients that a run stores, while they are joined to the earlier ones, and their Gram matrices."""
-    method = runs.method
-    if not isinstance(method, ProjectedMethod):
+    method = runs.pipeline.method
+    if not isinstance(method, Projected):
         return 0
     directions = method.gradients_per_task * len(runs.plans[0].stream)
     if method.max_directions is not None:

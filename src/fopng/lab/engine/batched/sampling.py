@@ -1,7 +1,8 @@
 """Samples of R runs to keep, and the gradients on them in the middle of a step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import final
 
 import torch
@@ -10,12 +11,16 @@ from torch import Tensor
 from fopng.core.batch import Batch, TaskName, sample_count, take
 from fopng.core.kernels import usable
 from fopng.core.likelihood import Categorical
-from fopng.gradients.per_sample import GradientSource
-from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.core.vector import Vector
+from fopng.curvature.estimate import output_sensitivity
+from fopng.curvature.low_rank import join_rows
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.engine.batched.stacking import StackedModel
+from fopng.lab.engine.batched.task import StackedStream
 from fopng.lab.engine.loop import predict_task
 from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.memory.replay_samples import Drawn
+from fopng.optim.replay import stacked
 
 ASKED = 64
 """Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""
@@ -31,39 +36,30 @@ class StackedTaskSamples:
 
     Args:
         source: the model.
-        theta: the parameters now, `[R, p]`.
-        samples: the training samples.
-        number: of the task.
-        generators: one a run.
-        measure: gives the sensitivity of the answers.
+        stream: the training samples.
     """
 
-    source: GradientSource
-    theta: Tensor
-    samples: StackedSamples
-    number: int
-    generators: Sequence[torch.Generator]
-    measure: Callable[[int | None], Tensor]
+    source: PerSampleGradients
+    stream: StackedStream
 
     def draw(self, count: int | None) -> list[Sampled]:
         """Some samples of each run."""
-        total = len(self.samples)
-        ranks = torch.stack([torch.randint(RANKS, (total,), generator=g) for g in self.generators]).to(
-            self.theta.device
-        )
+        samples, total = self.stream.samples, len(self.stream.samples)
+        drawn = [torch.randint(RANKS, (total,), generator=g) for g in self.stream.generators]
+        ranks = torch.stack(drawn).to(self._device)
         found, index = ranks.topk(total if count is None else min(count, total))
-        return [Sampled((*self.samples.rows(index), self.number), found)]
+        return [Sampled((*samples.rows(index), self.stream.task), found)]
 
     def check(self, batch: Batch) -> None:
         """The samples of a benchmark have targets that fit."""
 
     def key(self) -> Tensor:
         """A random number of each run, `[R]`."""
-        return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.generators]).to(self.theta.device)
+        return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.stream.generators]).to(self._device)
 
     def learnt(self) -> Learnt:
         """The number of the task; its head is chosen by that."""
-        return Learnt(self.number, [])
+        return Learnt(self.stream.task)
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
         """A batch as if it were of another task."""
@@ -71,7 +67,7 @@ class StackedTaskSamples:
 
     def answers(self, batch: Batch) -> Tensor:
         """What the models answer now, `[R, n, outputs]`."""
-        return torch.cat([self._asked(part) for part in _parts(batch, self.theta.dim() - 1)], self.theta.dim() - 1)
+        return torch.cat([self._asked(part) for part in _parts(batch, 1)], 1)
 
     def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
         """By asking."""
@@ -82,12 +78,16 @@ class StackedTaskSamples:
         """Whether all answers are the same, to the bit."""
         return same_answers(answers)
 
-    def sensitivity(self, samples: int | None) -> Tensor:
-        """The mean over samples of `|d |outputs|^2 / d theta|`, `[R, p]`."""
-        return self.measure(samples)
+    def sensitivity(self, samples: int | None) -> Vector:
+        """The mean over samples of `|d |outputs|^2 / d theta|`."""
+        return output_sensitivity(self.source, self.stream, samples=samples)
 
     def _asked(self, batch: Batch) -> Tensor:
-        return self.source.answers(batch, parameters=self.theta)[0]
+        return self.source.answers(batch, parameters=self.stream.parameters)[0]
+
+    @property
+    def _device(self) -> torch.device:
+        return self.stream.alive.device
 
 
 def _parts(batch: Batch, axis: int) -> Iterator[Batch]:
@@ -102,65 +102,56 @@ class StackedRehearser:
     Args:
         model: the weights.
         keys: of what is dropped, `[R]`; None where nothing is.
-
-    Attributes:
-        reached: the names of the parameters that had a gradient.
     """
 
     def __init__(self, model: StackedModel, keys: Tensor | None) -> None:
         self._model, self._keys = model, keys
-        self.reached: set[str] = set()
 
-    def gradient(self, drawn: Drawn) -> Tensor:
-        """The gradient of the loss on these samples, `[R, p]`."""
-        named = self._differentiated(drawn, self._model.leaves(), self._keys)
-        self.reached |= named.keys()
-        return self._model.layout.join(named)
+    def gradient(self, drawn: Drawn) -> Vector:
+        """The gradient of the loss on these samples, of the parameters that they reach."""
+        return self._differentiated(drawn, self._model.leaves(), self._keys)
 
-    def gradients(self, drawn: Sequence[Drawn]) -> Tensor:
-        """The gradient on each of these draws, `[R, k, p]`; small ones that are alike in one pass, as if they were runs."""
+    def gradients(self, drawn: Sequence[Drawn]) -> Vector:
+        """The gradient on each of these draws, `[R, k, *shape]`; small ones that are alike in one pass, as if they were runs."""
         found = [self._of_group(group) for group in _small_groups(drawn, self._model.theta)]
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
+        return found[0] if len(found) == 1 else reduce(join_rows, found)
 
-    def _of_group(self, drawn: Sequence[Drawn]) -> Tensor:
+    def _of_group(self, drawn: Sequence[Drawn]) -> Vector:
         tasks = [each.batch[2] for each in drawn]
         heads = self._model.heads(tasks) if len(drawn) > 1 else None
         if heads is None:
-            return torch.stack([self.gradient(each) for each in drawn], 1)
+            return stacked([self.gradient(each) for each in drawn])
         x, y, shares = (
             torch.stack(parts, 1).flatten(0, 1)
             for parts in zip(*((each.batch[0], each.batch[1], each.shares) for each in drawn), strict=True)
         )
         keys = None if self._keys is None else self._keys.repeat_interleave(len(drawn))
         leaves = self._model.leaves(self._model.repeated(heads))
-        named = self._differentiated(Drawn((x, y, tasks[0]), shares, None), leaves, keys)
-        self.reached |= named.keys()
-        found = self._model.layout.join(named)
-        self._move_heads(self._model.layout.split(found), heads)
-        return found.view(-1, len(drawn), found.shape[-1])
+        found = self._differentiated(Drawn((x, y, tasks[0]), shares, None), leaves, keys)
+        rows = found.map(lambda part: part.unflatten(0, (-1, len(drawn)))).parts
+        return Vector({**rows, **_by_head(rows, heads)}, 2)
 
-    def _move_heads(self, found: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> None:
-        """What was found of the first head goes to the one that each draw was answered through, `[R k, *shape]`."""
-        for number, names in enumerate(heads):
-            for first, own in zip(heads[0], names, strict=True):
-                if own != first:
-                    mine = slice(number, None, len(heads))
-                    found[own][mine] = found[first][mine]
-                    found[first][mine] = 0
-                    self.reached.add(own)
-
-    def _differentiated(self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None) -> dict[str, Tensor]:
-        """The gradients of the parameters that the samples reach, by name."""
+    def _differentiated(self, drawn: Drawn, leaves: dict[str, Tensor], keys: Tensor | None) -> Vector:
         x, y, task = drawn.batch
         with torch.enable_grad():
             outputs = self._model.answers(leaves, x, task, keys)
         signal = drawn.signal(Categorical(), outputs.detach(), y)
         found = torch.autograd.grad(outputs, list(leaves.values()), signal, allow_unused=True)
-        return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+        return Vector({name: g for name, g in zip(leaves, found, strict=True) if g is not None}, 1)
 
-    def together(self, g: Tensor) -> Tensor:
+    def together(self, g: Vector) -> Vector:
         """Runs side by side are in one process."""
         return g
+
+
+def _by_head(rows: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> dict[str, Tensor]:
+    """What was found of the first head, `[R, k, *shape]`, for the head that each draw was answered through; zero for its others."""
+    moved: dict[str, Tensor] = {}
+    for number, names in enumerate(heads):
+        for first, own in zip(heads[0], names, strict=True):
+            if first in rows:
+                moved.setdefault(own, torch.zeros_like(rows[first]))[:, number] = rows[first][:, number]
+    return moved
 
 
 def draws_in_a_pass(samples: int, draws: int, theta: Tensor) -> int:

@@ -6,7 +6,8 @@ from typing import Any, final
 import torch
 
 from fopng.core.batch import NotFinite
-from fopng.gradients.per_sample import GradientSource
+from fopng.core.tree import bytes_of, from_plain, map_tree, to_plain
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.data.splits import ArraySplit
 from fopng.lab.engine.batched.samples import StackedSamples
 from fopng.lab.engine.batched.stacking import NotStackable, StackedModel, stack_methods, stack_rates
@@ -14,7 +15,7 @@ from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.plan import Plan
 from fopng.lab.engine.seeds import Seeds
 from fopng.lab.engine.stages import Stage
-from fopng.optim.method import Method
+from fopng.optim.pipeline import Pipeline
 
 TRIAL = 2
 """Samples that the stacked model is tried on before anything starts."""
@@ -49,13 +50,11 @@ class StackedRuns:
         ]
         layout = optimizers[0].layout
         self.model = StackedModel(models, layout, [own.dropout for own in seeds], precision)
-        self.method: Method = stack_methods([o.method for o in optimizers], device, precision.dtype)
-        self.method.attach(layout)
-        self.method.move(self.model.theta[:1, 0], self.model.theta)
+        self.pipeline = Pipeline(stack_methods([o.method for o in optimizers], device, precision.dtype))
         self.rate = stack_rates([float(o.param_groups[0]["lr"]) for o in optimizers], self.model.theta)
         firsts = [plan.first_task_lr for plan in plans if plan.first_task_lr is not None]
         self.first_rate = stack_rates(firsts, self.model.theta) if firsts else None
-        self.source = GradientSource(models[0], predict=predict_task, layout=layout)
+        self.source = PerSampleGradients(models[0], predict=predict_task, layout=layout)
         self.alive = torch.ones(len(plans), dtype=torch.bool, device=device)
         self.stages = [
             [
@@ -82,7 +81,7 @@ class StackedRuns:
         while self.bury():
             few = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))
             try:
-                self.source.bytes_per_sample((*few, task), self.model.theta)
+                self.source.bytes_per_sample((*few, task), self.model.weights)
             except NotFinite:
                 # The proof is the first run's: alone, it would have ended here.
                 self.alive[0] = False
@@ -105,7 +104,8 @@ class StackedRuns:
         """Everything that changes while the runs go on."""
         return {
             "theta": self.model.theta,
-            "method": self.method.state_dict(),
+            "state": to_plain(self.pipeline.state),
+            "running": to_plain(self.pipeline.running),
             "alive": self.alive,
             "generators": [generator.get_state() for generator in self.generators],
         }
@@ -113,7 +113,8 @@ class StackedRuns:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take a state over."""
         self.model.theta.copy_(state["theta"])
-        self.method.load_state_dict(state["method"], self.model.layout, self.model.theta[0])
+        found = from_plain(state["state"]), from_plain(state["running"])
+        self.pipeline.state, self.pipeline.running = map_tree(lambda tensor: tensor.to(self.device), found)
         self.alive.copy_(state["alive"])
         for generator, held in zip(self.generators, state["generators"], strict=True):
             generator.set_state(held)
@@ -131,10 +132,9 @@ class StackedRuns:
             answers = self.model(leaves, x, task, self.model.next_keys())
             torch.autograd.grad(answers.sum(), list(leaves.values()), allow_unused=True)
             batch = (x, y, task)
-            [found] = self.source.gradients(batch, "ground-truth", parameters=self.model.theta)
-            sample = self.source.bytes_per_sample(batch, self.model.theta) // self.count
-            held = [tensor for layer in found.layers.values() for tensor in layer.tensors().values()]
-            return sample, sum(t.numel() * t.element_size() for t in held) // (TRIAL * self.count)
+            [found] = self.source.gradients(batch, "ground-truth", parameters=self.model.weights)
+            sample = self.source.bytes_per_sample(batch, self.model.weights) // self.count
+            return sample, bytes_of(found) // (TRIAL * self.count)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError) as error:

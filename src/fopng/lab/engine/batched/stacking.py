@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -10,38 +10,41 @@ from torch import Tensor, nn
 
 from fopng.core.kernels import usable
 from fopng.core.layout import ParamLayout
+from fopng.core.vector import Vector
 from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key
 from fopng.lab.benchmarks.models import Network
 from fopng.lab.engine.batched.products import LayersAsProducts
 from fopng.lab.engine.precision import Precision
 from fopng.optim.method import Method
+from fopng.optim.settings import settings_of
 
 
 class NotStackable(ValueError):
     """These runs cannot be done side by side; one by one they can."""
 
 
-def stack_methods(methods: Sequence[Method], device: torch.device, dtype: torch.dtype = torch.float32) -> Method:
+def stack_methods(
+    methods: Sequence[Method[Any, Any]], device: torch.device, dtype: torch.dtype = torch.float32
+) -> Method[Any, Any]:
     """One method whose numeric settings differ by replica, `[R]`, where they differ at all."""
     first = methods[0]
     changed: dict[str, Any] = {}
-    for field in (field for field in fields(first) if field.init):
-        values = [getattr(method, field.name) for method in methods]
+    for name, info in settings_of(type(first)).items():
+        values = [getattr(method, name) for method in methods]
         if all(value == values[0] for value in values):
             continue
-        # A setting that may be one a replica says so in its type.
-        if field.type != float | Tensor:
+        if not info.per_replica or None in values:
             raise NotStackable(
-                f"Expected one value of {field.name} for runs side by side, got {sorted(set(map(repr, values)))}. "
+                f"Expected one value of {name} for runs side by side, got {sorted(set(map(repr, values)))}. "
                 "Only numbers that do not decide a size may differ."
             )
-        changed[field.name] = torch.tensor(values, dtype=dtype, device=device)
+        changed[name] = torch.tensor(values, dtype=dtype, device=device)
     return replace(first, **changed)
 
 
 def stack_rates(rates: Sequence[float], theta: Tensor) -> float | Tensor:
-    """The learning rate of all, or one a replica, `[R, 1]`, on the device and in the precision of the weights."""
-    return rates[0] if len(set(rates)) == 1 else theta.new_tensor(rates).unsqueeze(-1)
+    """The learning rate of all, or one for each replica, `[R]`, on the device and in the precision of the weights."""
+    return rates[0] if len(set(rates)) == 1 else theta.new_tensor(rates)
 
 
 @final
@@ -56,6 +59,7 @@ class StackedModel:
 
     Attributes:
         theta: the weights, `[R, p]`.
+        weights: the same by name, `[R, *shape]`, in the same memory.
         step: how many steps of the runs are done, on the device; decides the masks.
     """
 
@@ -85,6 +89,7 @@ class StackedModel:
                 for model in models
             ]
         )
+        self.weights = Vector(layout.split(self.theta), 1)
         self.step = torch.zeros((), dtype=torch.int64, device=self.theta.device)
         seeds = range(len(models)) if dropout_seeds is None else dropout_seeds
         self._keys = DropoutKeys(seeds, self.theta.device) if draws_by_key(self.template) else None
@@ -96,7 +101,7 @@ class StackedModel:
 
     def leaves(self, theta: Tensor | None = None) -> dict[str, Tensor]:
         """The weights by name, `[R, *shape]`, each a leaf that can be differentiated; they share memory with `theta`."""
-        split = self.layout.split(self.theta if theta is None else theta)
+        split = self.weights.parts if theta is None else self.layout.split(theta)
         return {name: value.detach().requires_grad_() for name, value in split.items()}
 
     def heads(self, tasks: Sequence[int]) -> list[tuple[str, ...]] | None:
@@ -110,7 +115,7 @@ class StackedModel:
     def repeated(self, heads: Sequence[Sequence[str]]) -> Tensor:
         """The weights once for each of k heads, `[R k, p]`, each head in the place of the first."""
         wide = self.theta.repeat_interleave(len(heads), 0)
-        own, places = self.layout.split(self.theta), self.layout.split(wide)
+        own, places = self.weights.parts, self.layout.split(wide)
         for number, names in enumerate(heads):
             for first, name in zip(heads[0], names, strict=True):
                 places[first][number :: len(heads)] = own[name]
@@ -142,7 +147,7 @@ class StackedModel:
     def logits(self, x: Tensor, task: int) -> Tensor:
         """Logits without a gradient, `[R, n, outputs]`."""
         with torch.no_grad():
-            return self.answers(self.layout.split(self.theta), x, task, None)
+            return self.answers(self.weights.parts, x, task, None)
 
     def answers(
         self,

@@ -10,11 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fopng.core.kernels import kernel, usable
+from fopng.core.tree import map_trees
+from fopng.core.vector import Vector
 from fopng.lab.benchmarks.dropout import further_key
 from fopng.lab.engine.batched.samples import StackedSamples
 from fopng.lab.engine.batched.sampling import StackedRehearser
 from fopng.lab.engine.batched.stacking import StackedModel
-from fopng.optim.method import Method
+from fopng.optim.method import Prepared, Running
+from fopng.optim.pipeline import Pipeline, Taken
 
 WARM_STEPS = 3
 """Steps taken before a graph is captured, so that libraries have set themselves up and every state vector exists."""
@@ -26,25 +29,25 @@ class Stepper:
 
     Args:
         model: the weights.
-        method: the mathematics; None while plain SGD learns the first task.
-        lr: the learning rate, a number or one a replica `[R, 1]`.
+        pipeline: the method.
+        lr: the learning rate, a number or one for each replica `[R]`.
         alive: which runs go on, `[R]`; a run whose step is not finite stops there, and the others do not notice.
-        watcher: a method that watches the steps of plain SGD.
+        plain: whether plain SGD takes the steps, and the method at most watches.
+
+    Attributes:
+        taken: the last step.
+        loss: that of each run before it, `[R]`.
     """
 
     def __init__(
-        self,
-        model: StackedModel,
-        method: Method | None,
-        lr: float | Tensor,
-        alive: Tensor,
-        watcher: Method | None = None,
+        self, model: StackedModel, pipeline: Pipeline, lr: float | Tensor, alive: Tensor, *, plain: bool = False
     ) -> None:
-        self.model, self.method, self.lr, self.alive, self.watcher = model, method, lr, alive, watcher
-        self.g, self.loss = model.theta, model.theta[:, 0]
-        self._raw = torch.zeros_like(model.theta)
-        self._places = model.layout.split(self._raw)
-        self._written = set[str]()
+        self.model, self.pipeline, self.lr, self.alive, self.plain = model, pipeline, lr, alive, plain
+        self.taken: Taken | None = None
+        self.loss = model.theta[:, 0]
+        # where the layers write their gradients, those that can
+        self._raw = torch.zeros_like(model.theta) if model.theta.is_cuda or usable(model.theta) else None
+        self._places = {} if self._raw is None else model.layout.split(self._raw)
         self._place = torch.zeros((), dtype=torch.int64, device=model.theta.device)
         self._orders: Tensor | None = None
         self._replay: Callable[[], None] | None = None
@@ -59,54 +62,49 @@ class Stepper:
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
-            named = {name: gradient for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+            raw = Vector({name: g for name, g in zip(leaves, found, strict=True) if g is not None}, 1)
             # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
             self.alive.logical_and_(loss.isfinite())
-            self._move(self._joined(named), named, keys)
+            self.taken = self._taken(raw, keys)
+            self._subtract(self.taken.v)
             # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
             self.loss = loss.detach()
 
-    def _joined(self, named: dict[str, Tensor]) -> Tensor:
-        """The gradient `[R, p]`, in the same memory at every step; layers that could have written theirs into it already."""
-        for name, place in self._places.items():
-            found = named.get(name)
-            if found is None:
-                if name in self._written:
-                    place.zero_()
-            elif found.data_ptr() != place.data_ptr() or found.stride() != place.stride():
-                place.copy_(found)
-        self._written.update(named)
-        return self._raw
-
-    def _move(self, g: Tensor, named: dict[str, Tensor], keys: Tensor | None) -> None:
-        changing = self.method or self.watcher
-        held = [] if changing is None else [(own, dict(own)) for own in changing.changing]
-        if self.method is None:
-            v, factor = g, self.lr
-            if self.watcher is not None:
-                self.watcher.watch(g, self.lr * g)
+    def _taken(self, raw: Vector, keys: Tensor | None) -> Taken:
+        pipeline, before = self.pipeline, self.pipeline.running
+        if self.plain:
+            taken = Taken(raw, raw, raw * self.lr, Prepared())
+            if pipeline.needs.steps:
+                pipeline.watch(raw, taken.v)
         else:
-            theta = self.model.theta if self.method.needs_parameters else None
-            if theta is not None:
-                self.method.follow(theta)
             rehearser = StackedRehearser(self.model, None if keys is None else further_key(keys))
-            self.method.rehearse(rehearser)
-            self.method.set_active({*named, *rehearser.reached})
-            g = self.method.accumulate(self.method.gradient(g, theta))
-            v, factor = self.method.update(g, lr=self.lr, theta=theta), 1.0
-        for own, before in held:
-            _keep_in_place(own, before, self._raw)
-        self._subtract(v, factor)
-        self.g = g
+            taken = pipeline.step(raw, lr=self.lr, theta=self.model.weights, rehearser=rehearser)
+        pipeline.running = self._kept_in_place(pipeline.running, before)
+        return taken
 
-    def _subtract(self, v: Tensor, factor: float | Tensor) -> None:
-        """`theta -= factor v` for the runs that go on, `factor` a number or one a replica `[R, 1]`."""
+    def _kept_in_place(self, running: Running, before: Running) -> Running:
+        """What a step changed, written where it was, so that a graph finds it there again.
+
+        What is new and lies where the next gradient is written gets memory of its own.
+        """
+
+        def kept(new: Tensor, old: Tensor | None) -> Tensor:
+            if old is None:
+                shared = self._raw is not None and _shares(new, self._raw)
+                return new.clone() if shared else new
+            return new if new is old else old.copy_(new)
+
+        return map_trees(kept, running, before)
+
+    def _subtract(self, v: Vector) -> None:
+        """`theta -= v` for the runs that go on."""
         theta = self.model.theta
-        if v.is_contiguous() and usable(theta, v):
+        if usable(theta, v.like):
             move = kernel("steps.move")
-            move(theta, v, factor, self.alive)
-        else:
-            theta.sub_(torch.where(self.alive.unsqueeze(-1), factor * v, 0.0))
+            move(theta, v.filled(self.model.layout.shapes).flat(), 1.0, self.alive)
+            return
+        weights = self.model.weights.parts
+        torch._foreach_sub_(list(map(weights.__getitem__, v.parts)), list(v.where(self.alive).parts.values()))
 
     def walk(
         self,
@@ -159,11 +157,11 @@ class Stepper:
     def _replayed(self, advance: Callable[[], None]) -> Callable[[], None]:
         """A call that replays the step."""
         graph = captured(advance)
-        g, loss = self.g, self.loss
+        taken, loss = self.taken, self.loss
 
         def replay() -> None:
             graph.replay()
-            self.g, self.loss = g, loss
+            self.taken, self.loss = taken, loss
 
         return replay
 
@@ -191,13 +189,5 @@ def _nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _keep_in_place(state: dict[str, Tensor], before: dict[str, Tensor], raw: Tensor) -> None:
-    """Write what changed of a method's state where it was, so that a graph finds it there again.
-
-    What is new and lies in `raw`, which every step writes anew, gets memory of its own.
-    """
-    for name, value in state.items():
-        if name not in before:
-            state[name] = value.clone() if value.data_ptr() == raw.data_ptr() else value
-        elif value is not before[name]:
-            state[name] = before[name].copy_(value)
+def _shares(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
