@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "PredictTask": "fopng.core.batch",
 }
 
-__all__ = [*sorted(_ELSEWHERE), "methods"]  # noqa: PLE0604
+__all__ = [*sorted(_ELSEWHERE), "methods"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,7 +55,8 @@ def _show_one(entry: MethodEntry, as_json: bool) -> None:
     if as_json:
         show_json(described)
         return
-    typer.echo(f"{entry.name}: {entry.title} ({entry.paper}, {entry.year}). Of old tasks it keeps: {entry.keeps}.\n")
+    about = entry.about
+    typer.echo(f"{about.name}: {about.title} ({about.paper}, {about.year}). Of old tasks it keeps: {about.keeps}.\n")
     rows = [(each["name"], each["default"], each["explanation"]) for each in described["settings"]]
     show_table(("setting", "default", "is"), [(name, _word(default), text) for name, default, text in rows])
     typer.echo("\nThe paper's values for a benchmark stand in for these defaults where it has some.")
@@ -62,16 +64,11 @@ def _show_one(entry: MethodEntry, as_json: bool) -> None:
 
 def _describe(entry: MethodEntry) -> dict[str, Any]:
     from fopng.lab.runs.request import defaults_of
-    from fopng.lab.runs.settings import explanations_of, settings_of
+    from fopng.lab.runs.settings import settings_of
 
-    texts, defaults = explanations_of(entry.optimizer), defaults_of(entry)
+    texts, defaults = entry.explanations, defaults_of(entry)
     return {
-        "name": entry.name,
-        "title": entry.title,
-        "year": entry.year,
-        "paper": entry.paper,
-        "keeps": entry.keeps,
-        "keeps_data": entry.keeps_data,
+        **asdict(entry.about),
         "settings": [
             {
                 "name": setting.name,

@@ -80,7 +80,13 @@ def map_children(function: Callable[[Any], Any], tree: T) -> T:
         found = type(tree)(map(function, tree))
     elif held := _held(tree):
         made = {key: function(own) for key, own in held.items()}
-        found = made if isinstance(tree, dict) else Vector(made, tree.lead) if isinstance(tree, Vector) else type(tree)(**made)
+        found = (
+            made
+            if isinstance(tree, dict)
+            else Vector(made, tree.lead)
+            if isinstance(tree, Vector)
+            else type(tree)(**made)
+        )
     return found  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fopng.core.replicas import broadcast
 
-
 _ZERO: Any = 0.0
 
 
@@ -164,7 +163,9 @@ class Vector:
         others = {} if other is None else other.parts
         return Vector(
             {
-                name: torch.where(holds.reshape(*holds.shape, *[1] * (part.dim() - holds.dim())), part, others.get(name, _ZERO))
+                name: torch.where(
+                    holds.reshape(*holds.shape, *[1] * (part.dim() - holds.dim())), part, others.get(name, _ZERO)
+                )
                 for name, part in self.parts.items()
             },
             self.lead,

@@ -129,16 +129,15 @@ def leading_rows(rows: Vector, rank: int) -> Vector:
     if count > rank:
         return mix_rows(leading_combinations(row_products(rows, rows), rank), rows)
     return rows.map(
-        lambda part: torch.cat(
-            [part, part.new_zeros(*part.shape[:axis], rank - count, *part.shape[axis + 1 :])], axis
-        )
+        lambda part: torch.cat([part, part.new_zeros(*part.shape[:axis], rank - count, *part.shape[axis + 1 :])], axis)
     )
 
 
 def leading_combinations(gram: Tensor, rank: int) -> Tensor:
     """The leading eigenvectors of a Gram matrix `[*lead, n, n]` as rows, `[*lead, rank, n]`, the largest first."""
     _, vectors = torch.linalg.eigh(gram.double())
-    return vectors[..., -rank:].flip(-1).mT
+    rows: Tensor = vectors[..., -rank:].flip(-1).mT
+    return rows
 
 
 def sum_of_squares(rows: Vector) -> Vector:

@@ -176,7 +176,9 @@ def name_nonfinite(tree: Any, names: tuple[str, ...] = ()) -> list[str]:
     if isinstance(tree, Vector):
         return tree.name_nonfinite()
     if isinstance(tree, Mapping):
-        parts: Iterable[tuple[Any, Any]] = ((key if isinstance(key, tuple) else names, own) for key, own in tree.items())
+        parts: Iterable[tuple[Any, Any]] = (
+            (key if isinstance(key, tuple) else names, own) for key, own in tree.items()
+        )
     elif isinstance(tree, (list, tuple)):
         parts = ((names, own) for own in tree)
     elif is_dataclass(tree):

@@ -74,7 +74,10 @@ def _part_products(G: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     rest, own_rest = G[..., whole:], g[..., whole:]
     gram, products = rest @ rest.mT, rest @ own_rest.unsqueeze(-1)
     if whole:
-        parts, own = G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3), g[..., :whole].unflatten(-1, (-1, PART))
+        parts, own = (
+            G[..., :whole].unflatten(-1, (-1, PART)).transpose(-2, -3),
+            g[..., :whole].unflatten(-1, (-1, PART)),
+        )
         # replicas and parts are one axis of a batched product: copied here, they are not copied for each of them
         parts = parts.contiguous() if parts.dim() > 3 else parts
         gram, products = gram + (parts @ parts.mT).sum(-3), products + (parts @ own.unsqueeze(-1)).sum(-3)

@@ -1,7 +1,7 @@
 """Adam (Kingma and Ba, 2015), with the life cycle of the others."""
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Method, Needs, Running, State, Step
-from fopng.optim.settings import AT_LEAST_0, require, setting, settings
+from fopng.optim.settings import AT_LEAST_0, require, settings
 
 
 @final
@@ -64,8 +64,8 @@ class Adam(Method[State, AdamRunning]):
     about: ClassVar[About] = About("adam", "Adam", 2015, "Kingma, Ba", "nothing")
     running_type: ClassVar[type[Running]] = AdamRunning
 
-    betas: tuple[float, float] = setting((0.9, 0.999), None, "how much of the two means is kept each step.")
-    epsilon: float = setting(1e-8, AT_LEAST_0, "added to the root of the second, so that nothing is divided by zero.")
+    betas: Annotated[tuple[float, float], "how much of the two means is kept each step."] = (0.9, 0.999)
+    epsilon: Annotated[float, AT_LEAST_0, "added to the root of the second, so that nothing is divided by zero."] = 1e-8
 
     def __post_init__(self) -> None:
         super().__post_init__()

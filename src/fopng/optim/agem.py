@@ -1,6 +1,6 @@
 """Averaged Gradient Episodic Memory (Chaudhry et al., 2019)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 
@@ -8,7 +8,7 @@ from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Needs, Step
 from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState
-from fopng.optim.settings import COUNT, setting, settings
+from fopng.optim.settings import COUNT, settings
 from fopng.optim.task import Task
 
 
@@ -24,10 +24,8 @@ class AGEM(Replay):
         "a-gem", "Averaged Gradient Episodic Memory", 2019, "Chaudhry et al.", "samples", True
     )
 
-    samples_per_task: int = setting(256, COUNT, "how many samples each task leaves.")
-    replay_samples: int = setting(
-        256, COUNT, "how many of them, of all old tasks together, are rehearsed in a step."
-    )
+    samples_per_task: Annotated[int, COUNT, "how many samples each task leaves."] = 256
+    replay_samples: Annotated[int, COUNT, "how many of them, of all old tasks together, are rehearsed in a step."] = 256
 
     @property
     def needs(self) -> Needs:

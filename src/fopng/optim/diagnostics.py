@@ -49,9 +49,7 @@ def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) 
     angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
     projector, metric = taken.prepared.projector, taken.prepared.metric
     condition = nan.to(cosine) if projector is None else projector.exact_condition
-    return Diagnosis(
-        removed_fraction(taken), angle, metric.norm(taken.v), condition, error, directions, held
-    )
+    return Diagnosis(removed_fraction(taken), angle, metric.norm(taken.v), condition, error, directions, held)
 
 
 def removed_fraction(taken: Taken) -> Tensor:

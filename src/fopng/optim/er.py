@@ -1,12 +1,12 @@
 """Experience Replay with a reservoir (Chaudhry et al., 2019)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Step
 from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState
-from fopng.optim.settings import AT_LEAST_0, COUNT, setting, settings
+from fopng.optim.settings import AT_LEAST_0, COUNT, settings
 from fopng.optim.task import Task
 
 
@@ -20,13 +20,13 @@ class ER(Replay):
 
     about: ClassVar[About] = About("er", "Experience Replay", 2019, "Chaudhry et al.", "samples", True)
 
-    capacity: int = setting(
-        1000,
+    capacity: Annotated[
+        int,
         COUNT,
         "the most samples kept in all, each sample of the old tasks as likely to be among them (a reservoir).",
-    )
-    replay_samples: int = setting(10, COUNT, "how many of them are rehearsed in a step.")
-    strength: float = setting(1.0, AT_LEAST_0, "the weight of their mean loss, that of the new samples being 1.")
+    ] = 1000
+    replay_samples: Annotated[int, COUNT, "how many of them are rehearsed in a step."] = 10
+    strength: Annotated[float, AT_LEAST_0, "the weight of their mean loss, that of the new samples being 1."] = 1.0
 
     def extent(self, tasks: int, samples: int) -> ReplayExtent:
         return ReplayExtent(self.capacity + min(samples, self.capacity), max(self.replay_samples, tasks), 2)

@@ -1,12 +1,12 @@
 """Elastic Weight Consolidation (Kirkpatrick et al., 2017)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.likelihood import Labels
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Needs, Running
 from fopng.optim.penalty import Penalty, PenaltyState
-from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
 LABELS = 'which labels the Fisher uses: "observed" (the data\'s), "sampled" (drawn from the model), "expected" (exact).'
@@ -17,9 +17,9 @@ FISHER_SAMPLES = "samples the Fisher is estimated on, drawn anew each time; None
 class ElasticPenalty(Penalty[Running]):
     """`v = eta (g + strength F (theta - theta*))`, the gradient of eq. 5, anchored at the latest parameters."""
 
-    strength: float = setting(100.0, AT_LEAST_0, "lambda, the weight of the penalty.")
-    labels: Labels = setting("observed", None, LABELS)
-    fisher_samples: int | None = setting(None, COUNT_OR_ALL, FISHER_SAMPLES)
+    strength: Annotated[float, AT_LEAST_0, "lambda, the weight of the penalty."] = 100.0
+    labels: Annotated[Labels, LABELS] = "observed"
+    fisher_samples: Annotated[int | None, COUNT_OR_ALL, FISHER_SAMPLES] = None
 
     @property
     def needs(self) -> Needs:
@@ -40,6 +40,4 @@ class ElasticPenalty(Penalty[Running]):
 class EWC(ElasticPenalty):
     """Elastic Weight Consolidation: SGD, with a pull towards the old parameters where old tasks' Fishers are large."""
 
-    about: ClassVar[About] = About(
-        "ewc", "Elastic weight consolidation", 2017, "Kirkpatrick et al.", "Fisher, weights"
-    )
+    about: ClassVar[About] = About("ewc", "Elastic weight consolidation", 2017, "Kirkpatrick et al.", "Fisher, weights")

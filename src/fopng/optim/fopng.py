@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.tree import node
 from fopng.curvature.fishers import Fisher
 from fopng.gradients.directions import Basis
 from fopng.optim.method import About, State
 from fopng.optim.projected import FormedProjected, StoredFisherState
-from fopng.optim.settings import SHARE, setting, settings
+from fopng.optim.settings import SHARE, settings
 from fopng.optim.task import Task
 
 
@@ -35,7 +35,7 @@ class FOPNG(FormedProjected[FOPNGState]):
     )
     state_type: ClassVar[type[State]] = FOPNGState
 
-    fisher_weight: float = setting(0.5, SHARE, "alpha, the weight of the newest task when its Fisher joins `F_old`.")
+    fisher_weight: Annotated[float, SHARE, "alpha, the weight of the newest task when its Fisher joins `F_old`."] = 0.5
 
     def basis(self, state: FOPNGState, names: Collection[str]) -> Basis:
         if state.fisher_old is None:

@@ -1,7 +1,7 @@
 """Fisher orthogonality made soft, with a Kronecker-factored Fisher: no stored gradients, no Gram matrix."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -11,8 +11,9 @@ from fopng.core.tree import node
 from fopng.curvature.moments import Moments
 from fopng.optim.kronecker_base import KroneckerMemory, KroneckerState
 from fopng.optim.method import About, State
-from fopng.optim.settings import AT_LEAST_0, SHARE, SHARE_BELOW_1, setting, settings
+from fopng.optim.settings import AT_LEAST_0, SHARE, SHARE_BELOW_1, settings
 from fopng.optim.task import Task
+from fopng.optim.weight_averaging import MERGING
 
 
 @final
@@ -50,41 +51,36 @@ class KroneckerFOPNG(KroneckerMemory[FOPNGKState]):
     default_lr: ClassVar[float | None] = 0.1
     lr_means: ClassVar[str] = "eta, the learning rate, SGD's."
 
-    strength: float = setting(
-        30.0,
+    strength: Annotated[
+        float,
         AT_LEAST_0,
         "s, how much a change of old answers weighs against the gradient; 0 takes SGD's steps. Less of it where tasks are short: "
         "`full_steps`.",
-    )
-    evenness: float = setting(
-        0.5,
+    ] = 30.0
+    evenness: Annotated[
+        float,
         SHARE,
         "how much all outputs of a layer count alike, from 0 (as much as the model's outputs depend on them now) to 1.",
-    )
-    growth: float = setting(
-        1.0,
+    ] = 0.5
+    growth: Annotated[
+        float,
         SHARE,
         "q, the strength grows with the number T of old tasks as T^q: 1 takes the sum of their Fishers, 0 (for long streams) the "
         "mean.",
-    )
-    balance: float = setting(
-        1.0,
+    ] = 1.0
+    balance: Annotated[
+        float,
         SHARE,
-        "1 where every task is learnt well: all old tasks count alike, also one whose Fisher is small since the model is sure of it. "
-        "0 where early tasks end well below what later ones reach: each counts as much as its Fisher is large.",
-    )
-    full_steps: float = setting(
-        4000.0,
+        "1 where every task is learnt well: all old tasks count alike, also one whose Fisher is small since the model is sure "
+        "of it. 0 where early tasks end well below what later ones reach: each counts as much as its Fisher is large.",
+    ] = 1.0
+    full_steps: Annotated[
+        float,
         AT_LEAST_0,
-        "from how many steps a task on the strength is full. Where old tasks took fewer (their mean), it is less in proportion: few "
-        "steps do not get far where they are held back. 0 for the full strength always.",
-    )
-    merging: float = setting(
-        0.3,
-        SHARE_BELOW_1,
-        "`end_task` moves the weights that an old task has used this part of the way back to where the task started, from 0 to below "
-        "1, so evaluate after it. 0 ends a task where its last step went.",
-    )
+        "from how many steps a task on the strength is full. Where old tasks took fewer (their mean), it is less in proportion: "
+        "few steps do not get far where they are held back. 0 for the full strength always.",
+    ] = 4000.0
+    merging: Annotated[float, SHARE_BELOW_1, MERGING] = 0.3
 
     @property
     def variant(self) -> str:
@@ -108,19 +104,19 @@ class KroneckerFOPNG(KroneckerMemory[FOPNGKState]):
         units = unit if state.units is None else state.units + unit
         return replace(super().remembered(state, moments.over(_unit(unit) ** self.balance)), units=units)
 
-    def weight(self, state: FOPNGKState) -> float:
+    def weight(self, state: FOPNGKState) -> float | Tensor:
         assert state.units is not None
         common = _unit(state.units / state.tasks)
         scale = self.full_share(state) * float(state.tasks) ** (self.growth - 1)
-        return self.strength * scale / common ** (1 - self.balance)  # type: ignore[return-value]  # a number for each replica
+        return torch.as_tensor(self.strength * scale / common ** (1 - self.balance))
 
-    def full_share(self, state: FOPNGKState) -> float:
+    def full_share(self, state: FOPNGKState) -> float | Tensor:
         """`min(1, N / N_f)`: in N steps a task moves N times as far along what is held back, so that few steps need less of it."""
         if not state.stepped:
             return 1.0
         # as a tensor, for 0 full steps, and for replicas
         share = torch.as_tensor(state.steps / state.stepped, dtype=torch.float64) / self.full_steps
-        return share.clamp(max=1)  # type: ignore[return-value]
+        return share.clamp(max=1)
 
 
 def _unit(mean: Tensor) -> Tensor:

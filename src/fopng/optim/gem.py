@@ -1,6 +1,6 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 
@@ -10,7 +10,7 @@ from fopng.memory.gem_qp import cone_products, cone_weights
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Needs, Step
 from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState, gradients_by_task
-from fopng.optim.settings import AT_LEAST_0, COUNT, COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import AT_LEAST_0, COUNT, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
 
@@ -23,17 +23,17 @@ class GEM(Replay):
     rows of `G` are the gradients on the samples of each old task.
     """
 
-    about: ClassVar[About] = About(
-        "gem", "Gradient Episodic Memory", 2017, "Lopez-Paz, Ranzato", "samples", True
-    )
+    about: ClassVar[About] = About("gem", "Gradient Episodic Memory", 2017, "Lopez-Paz, Ranzato", "samples", True)
 
-    samples_per_task: int = setting(256, COUNT, "how many samples each task leaves.")
-    replay_samples: int | None = setting(
-        None, COUNT_OR_ALL, "how many samples of each old task are rehearsed in a step; None for all."
-    )
-    margin: float = setting(
-        0.5, AT_LEAST_0, "gamma, by how much a step that had to be projected goes down the losses of old tasks besides."
-    )
+    samples_per_task: Annotated[int, COUNT, "how many samples each task leaves."] = 256
+    replay_samples: Annotated[
+        int | None, COUNT_OR_ALL, "how many samples of each old task are rehearsed in a step; None for all."
+    ] = None
+    margin: Annotated[
+        float,
+        AT_LEAST_0,
+        "gamma, by how much a step that had to be projected goes down the losses of old tasks besides.",
+    ] = 0.5
 
     @property
     def needs(self) -> Needs:

@@ -1,9 +1,9 @@
 """Gradient Projection Memory (Saha et al., 2021)."""
 
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from fopng.curvature.moments import moment_numbers
 from fopng.gradients.layers import Names
 from fopng.memory.input_subspace import LayerwiseProjector, Subspace
 from fopng.optim.method import About, Method, Needs, Prepared, Running, State, Step
-from fopng.optim.settings import COUNT_OR_ALL, SHARE, SHARE_ABOVE_0, setting, settings
+from fopng.optim.settings import COUNT_OR_ALL, SHARE, SHARE_ABOVE_0, settings
 from fopng.optim.task import Task
 
 
@@ -43,13 +43,17 @@ class InputMemory(Method[InputState, Running]):
     (docs/deviations.md, 21).
     """
 
-    threshold: float = setting(
-        0.95, SHARE_ABOVE_0, "epsilon, the share of the squared length of each layer's inputs that a task must leave in the memory."
-    )
-    threshold_growth: float = setting(0.0, SHARE, "how much higher it is with each task, up to 1.")
-    input_samples: int | None = setting(
-        300, COUNT_OR_ALL, "samples whose inputs are looked at when a task ends, drawn anew each time; None for all."
-    )
+    threshold: Annotated[
+        float,
+        SHARE_ABOVE_0,
+        "epsilon, the share of the squared length of each layer's inputs that a task must leave in the memory.",
+    ] = 0.95
+    threshold_growth: Annotated[float, SHARE, "how much higher it is with each task, up to 1."] = 0.0
+    input_samples: Annotated[
+        int | None,
+        COUNT_OR_ALL,
+        "samples whose inputs are looked at when a task ends, drawn anew each time; None for all.",
+    ] = 300
 
     state_type: ClassVar[type[State]] = InputState
 
@@ -85,7 +89,7 @@ class InputMemory(Method[InputState, Running]):
         frozen = state.frozen.updated(ones.only(reached)).without(inside)
         return InputState(layers, frozen, state.tasks + 1), running
 
-    def planned_numbers(self, shapes: "dict[str, torch.Size]") -> int:
+    def planned_numbers(self, shapes: Mapping[str, torch.Size]) -> int:
         # in float64, while a layer is taken apart
         return 12 * moment_numbers(shapes)
 

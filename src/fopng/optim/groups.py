@@ -66,5 +66,8 @@ def rate_of(groups: Groups, parameters: Mapping[str, nn.Parameter], one_rate: bo
         )
     of = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
     return Vector(
-        {name: torch.tensor(of[id(p)], dtype=torch.float64).to(p.device, wide_dtype([p])) for name, p in parameters.items()}
+        {
+            name: torch.tensor(of[id(p)], dtype=torch.float64).to(p.device, wide_dtype([p]))
+            for name, p in parameters.items()
+        }
     )

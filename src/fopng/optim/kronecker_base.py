@@ -1,8 +1,8 @@
 """What methods share that keep the old tasks' Fisher as a Kronecker product for each layer."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
 from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, trace
 from fopng.gradients.layers import Names
 from fopng.optim.method import Prepared, State, Step
-from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 from fopng.optim.weight_averaging import Averaging, AveragingRunning
 
@@ -45,21 +45,24 @@ K = TypeVar("K", bound=KroneckerState)
 class KroneckerMemory(Averaging[K], Generic[K]):
     """A method that holds updates back by `(I + s F_old)^-1`."""
 
-    strength: float = setting(30.0, AT_LEAST_0, "s, how much `F_old` weighs against the identity.")
-    signals: Signals = setting(
-        "sampled",
-        None,
+    strength: Annotated[float, AT_LEAST_0, "s, how much `F_old` weighs against the identity."] = 30.0
+    signals: Annotated[
+        Signals,
         'what is sent back from the outputs for the moments: the score of "sampled" (the model\'s), "observed" (the data\'s) or '
         '"expected" (all) labels, as in a Fisher, or "normal" (noise of variance one: all outputs count alike).',
-    )
-    fisher_samples: int | None = setting(
-        2000, COUNT_OR_ALL, "samples the moments are taken on, drawn anew each time; None for all."
-    )
-    rank: int | None = setting(
-        128, COUNT_OR_ALL, "eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all."
-    )
+    ] = "sampled"
+    fisher_samples: Annotated[
+        int | None, COUNT_OR_ALL, "samples the moments are taken on, drawn anew each time; None for all."
+    ] = 2000
+    rank: Annotated[
+        int | None,
+        COUNT_OR_ALL,
+        "eigenvectors of a layer's inputs that are kept, the others share one eigenvalue; None for all.",
+    ] = 128
 
     state_type: ClassVar[type[State]] = KroneckerState
+    # where rates differ between parameters of a layer, they must not change what is held back
+    rate_last: ClassVar[bool] = True
 
     @property
     def variant(self) -> str:
@@ -78,7 +81,7 @@ class KroneckerMemory(Averaging[K], Generic[K]):
         total = moments if old is None else Moments(_summed(old.layers, moments.layers), old.rest + moments.rest)
         return replace(state, moments=total, tasks=state.tasks + 1)
 
-    def weight(self, state: K) -> float:
+    def weight(self, state: K) -> float | Tensor:
         """What `F_old` is multiplied with: the strength, in units of the method's own."""
         return self.strength
 
@@ -97,32 +100,23 @@ class KroneckerMemory(Averaging[K], Generic[K]):
         return KroneckerOperator(layers, moments.rest)
 
     def _basis(self, layer: Names, moments: LayerMoments) -> LayerBasis:
-        known = moments.bases
-        key = (self.rank, id(self))
-        if key not in known:
+        known: dict[object, LayerBasis] = moments.bases
+        if self not in known:
             even = LayerMoments(moments.inputs, self.evened(moments.signals))
-            known[key] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
-        return known[key]
+            known[self] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
+        return known[self]
 
     def evened(self, signals: Tensor) -> Tensor:
         """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""
         return signals
 
-    def base(self, g: Vector, step: Step[K, AveragingRunning]) -> Vector:
-        # the rate follows in `bend`: where it differs between parameters of a layer, it must not change what is held back
-        return g
-
     def bend(self, v: Vector, step: Step[K, AveragingRunning]) -> Vector:
-        return self.held_back(v, step) * step.lr
-
-    def held_back(self, v: Vector, step: Step[K, AveragingRunning]) -> Vector:
-        """`(I + s F_old)^-1 v`; the vector itself before any task is done."""
         return v if step.prepared.remover is None else step.prepared.remover(v)
 
     def used(self, state: K, theta: Vector) -> Vector | None:
         return None if state.moments is None else used_parameters(state.moments, theta)
 
-    def planned_numbers(self, shapes: "dict[str, torch.Size]") -> int:
+    def planned_numbers(self, shapes: Mapping[str, torch.Size]) -> int:
         # what is kept, what a task adds to it, and both while they are taken apart
         return 4 * moment_numbers(shapes)
 

@@ -1,14 +1,14 @@
 """Learning without Forgetting (Li and Hoiem, 2016)."""
 
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.vector import Vector
 from fopng.memory.replay_draws import TaskSamples
-from fopng.memory.replay_samples import SampleBlock, Rehearser, SampleMemory
+from fopng.memory.replay_samples import Rehearser, SampleBlock, SampleMemory
 from fopng.optim.method import About, Needs, Step
 from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState, seeded, total_gradient
-from fopng.optim.settings import ABOVE_0, AT_LEAST_0, COUNT, COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import ABOVE_0, AT_LEAST_0, COUNT, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
 
@@ -22,22 +22,20 @@ class LwF(Replay):
     with a head for each task needs a `fopng.PredictTask`: old heads are asked about new samples.
     """
 
-    about: ClassVar[About] = About(
-        "lwf", "Learning without Forgetting", 2016, "Li, Hoiem", "nothing but the model"
-    )
+    about: ClassVar[About] = About("lwf", "Learning without Forgetting", 2016, "Li, Hoiem", "nothing but the model")
 
-    strength: float = setting(
-        1.0, AT_LEAST_0, "lambda_o, the weight of the old answers of each head, that of the new targets being 1."
-    )
-    temperature: float = setting(
-        2.0,
+    strength: Annotated[
+        float, AT_LEAST_0, "lambda_o, the weight of the old answers of each head, that of the new targets being 1."
+    ] = 1.0
+    temperature: Annotated[
+        float,
         ABOVE_0,
         "T, by which answers are divided before they are compared: above 1, small probabilities count for more.",
-    )
-    distilled_samples: int | None = setting(
-        2000, COUNT_OR_ALL, "how many samples of the new task the old model is asked about; None for all."
-    )
-    replay_samples: int = setting(10, COUNT, "how many of those are answered again in a step, over all old heads.")
+    ] = 2.0
+    distilled_samples: Annotated[
+        int | None, COUNT_OR_ALL, "how many samples of the new task the old model is asked about; None for all."
+    ] = 2000
+    replay_samples: Annotated[int, COUNT, "how many of those are answered again in a step, over all old heads."] = 10
 
     @property
     def needs(self) -> Needs:

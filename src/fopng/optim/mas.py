@@ -1,10 +1,10 @@
 """Memory Aware Synapses (Aljundi et al., 2018)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.optim.method import About, Needs, Running
 from fopng.optim.penalty import Penalty, PenaltyState
-from fopng.optim.settings import COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
 
@@ -18,9 +18,11 @@ class MAS(Penalty[Running]):
 
     about: ClassVar[About] = About("mas", "Memory Aware Synapses", 2018, "Aljundi et al.", "importances, weights")
 
-    sensitivity_samples: int | None = setting(
-        None, COUNT_OR_ALL, "samples the sensitivity of the answers is estimated on, drawn anew each time; None for all."
-    )
+    sensitivity_samples: Annotated[
+        int | None,
+        COUNT_OR_ALL,
+        "samples the sensitivity of the answers is estimated on, drawn anew each time; None for all.",
+    ] = None
 
     @property
     def needs(self) -> Needs:

@@ -1,10 +1,11 @@
 """What every method is: settings, what it keeps of old tasks, and pure functions for a step and for the ends of tasks."""
 
 from abc import ABC
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Annotated, ClassVar, Generic, TypeVar, final
 
+import torch
 from torch import Tensor
 
 from fopng.core.tree import node
@@ -13,7 +14,7 @@ from fopng.curvature.metric import Identity, Metric
 from fopng.memory.gradients import GradientMemory
 from fopng.memory.projection import Projector, Remover
 from fopng.memory.replay_samples import Rehearser
-from fopng.optim.settings import SHARE_BELOW_1, check_settings, setting, settings
+from fopng.optim.settings import SHARE_BELOW_1, check_settings, settings
 from fopng.optim.task import Task
 
 
@@ -135,17 +136,19 @@ class Step(Generic[S, R]):
 class Method(ABC, Generic[S, R]):
     """Settings and pure functions; what changes is passed in and returned.
 
-    A step is made in three stages: `gradient` (of what the method minimises), `base` (the update that an optimizer makes of it: plain
-    SGD unless the method brings its own) and `bend` (what the method leaves of the update).
+    A step is made in three stages: `gradient` (of what the method minimises), `base` (the update that an optimizer makes of it:
+    plain SGD unless the method brings its own) and `bend` (what the method leaves of the update).
     """
 
-    momentum: float = setting(0.0, SHARE_BELOW_1, "how much of the running sum of gradients is kept each step.")
+    momentum: Annotated[float, SHARE_BELOW_1, "how much of the running sum of gradients is kept each step."] = 0.0
 
     about: ClassVar[About]
     state_type: ClassVar[type[State]] = State
     running_type: ClassVar[type[Running]] = Running
     default_lr: ClassVar[float | None] = None
     lr_means: ClassVar[str] = "eta, the learning rate."
+    rate_last: ClassVar[bool] = False
+    """Whether the learning rate multiplies what `bend` has left, instead of what `base` makes."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -188,7 +191,7 @@ class Method(ABC, Generic[S, R]):
 
     def base(self, g: Vector, step: Step[S, R]) -> Vector:
         """The update to subtract, from the gradient with its momentum: `eta g`."""
-        return g * step.lr
+        return g if self.rate_last else g * step.lr
 
     def bend(self, v: Vector, step: Step[S, R]) -> Vector:
         """What is left of an update, so that old answers stay."""
@@ -214,6 +217,6 @@ class Method(ABC, Generic[S, R]):
 
     # For planning
 
-    def planned_numbers(self, shapes: "dict[str, Any]") -> int:
+    def planned_numbers(self, shapes: Mapping[str, torch.Size]) -> int:
         """About how many numbers beside vectors of the parameters' size a run holds at a time."""
         return 0

@@ -14,4 +14,4 @@ ALL: dict[str, type[Method[Any, Any]]] = {
 
 globals().update(ALL)
 
-__all__ = ["ALL", *METHOD_NAMES]  # noqa: PLE0604
+__all__ = ["ALL", *METHOD_NAMES]

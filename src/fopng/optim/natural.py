@@ -1,10 +1,10 @@
 """What methods share whose step has its length in the new task's Fisher."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
-from torch import Tensor
+import torch
 
 from fopng.core.likelihood import Labels
 from fopng.core.tree import node
@@ -13,7 +13,7 @@ from fopng.curvature.fishers import Fisher, FisherName, estimate_fisher, planned
 from fopng.memory.projection import trust_region_step
 from fopng.optim.ewc import FISHER_SAMPLES, LABELS
 from fopng.optim.method import Method, Needs, Prepared, Running, State, Step
-from fopng.optim.settings import ABOVE_0, COUNT, COUNT_OR_ALL, setting, settings
+from fopng.optim.settings import ABOVE_0, COUNT, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
 STEP_LENGTH = "eta, the length of a step in the new task's Fisher metric."
@@ -34,18 +34,17 @@ F = TypeVar("F", bound=FisherState)
 class Natural(Method[F, Running], Generic[F]):
     """A method whose base is a natural gradient: a step of Fisher length eta along `F_new^-1 g`."""
 
-    metric: FisherName = setting(
-        "diagonal",
-        None,
+    metric: Annotated[
+        FisherName,
         'how `F_new` is approximated: "diagonal", "kfac" (a Kronecker product for each layer), "ekfac" (that with corrected '
         'eigenvalues), "low-rank" (its leading directions and a diagonal), "full" (small models).',
-    )
-    fisher_rank: int = setting(16, COUNT, 'directions that "low-rank" keeps.')
-    damping: float = setting(
-        1e-3, ABOVE_0, 'lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.'
-    )
-    labels: Labels = setting("observed", None, LABELS)
-    fisher_samples: int | None = setting(None, COUNT_OR_ALL, FISHER_SAMPLES)
+    ] = "diagonal"
+    fisher_rank: Annotated[int, COUNT, 'directions that "low-rank" keeps.'] = 16
+    damping: Annotated[
+        float, ABOVE_0, 'lambda, added to `F_new` before it is inverted; in "kfac" split between the two factors.'
+    ] = 1e-3
+    labels: Annotated[Labels, LABELS] = "observed"
+    fisher_samples: Annotated[int | None, COUNT_OR_ALL, FISHER_SAMPLES] = None
 
     state_type: ClassVar[type[State]] = FisherState
     lr_means: ClassVar[str] = STEP_LENGTH
@@ -82,5 +81,5 @@ class Natural(Method[F, Running], Generic[F]):
     def end_task(self, state: F, running: Running, task: Task) -> tuple[F, Running]:
         return replace(state, fisher_new=None), running
 
-    def planned_numbers(self, shapes: "dict[str, Tensor]") -> int:
+    def planned_numbers(self, shapes: Mapping[str, torch.Size]) -> int:
         return planned_numbers(self.metric, self.fisher_rank, shapes)

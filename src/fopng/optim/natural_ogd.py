@@ -1,10 +1,10 @@
 """Natural OGD: stored gradients, projected away in the Fisher metric."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.optim.method import About
 from fopng.optim.projected import NaturalProjected, StoredFisherState
-from fopng.optim.settings import AT_LEAST_0_OR_NONE, setting, settings
+from fopng.optim.settings import AT_LEAST_0_OR_NONE, settings
 
 
 @final
@@ -17,8 +17,8 @@ class NaturalOGD(NaturalProjected[StoredFisherState]):
 
     about: ClassVar[About] = About("natural-ogd", "OGD in the Fisher metric", 2026, "this project", "gradients")
 
-    gram_damping: float | None = setting(
-        None,
+    gram_damping: Annotated[
+        float | None,
         AT_LEAST_0_OR_NONE,
         "added to `G^T F_new^-1 G`, times the mean of its diagonal; None for a value that covers rounding.",
-    )
+    ] = None

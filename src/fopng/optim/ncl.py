@@ -1,14 +1,14 @@
 """Natural Continual Learning (Kao et al., 2021)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Annotated, ClassVar, Literal, TypeAlias, final
 
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.curvature.moments import Moments
 from fopng.optim.kronecker_base import KroneckerMemory, KroneckerState, used_parameters
 from fopng.optim.method import About, State, Step
-from fopng.optim.settings import ABOVE_0, require, setting, settings
+from fopng.optim.settings import ABOVE_0, require, settings
 from fopng.optim.task import Task
 from fopng.optim.weight_averaging import AveragingRunning
 
@@ -42,14 +42,15 @@ class NCL(KroneckerMemory[NCLState]):
     default_lr: ClassVar[float | None] = 0.05
     lr_means: ClassVar[str] = "eta, the learning rate; Kao's gamma is `lr / strength`."
 
-    strength: float = setting(
-        10_000.0,
+    strength: Annotated[
+        float,
         ABOVE_0,
-        "s, the inverse of the prior precision that every parameter starts with: how freely it may move where no old task holds it.",
-    )
-    metric: Precision = setting(
-        "kfac", None, 'how `F_old` is approximated: "kfac" (a Kronecker product for each layer) or "diagonal".'
-    )
+        "s, the inverse of the prior precision that every parameter starts with: how freely it may move where no old task "
+        "holds it.",
+    ] = 10_000.0
+    metric: Annotated[
+        Precision, 'how `F_old` is approximated: "kfac" (a Kronecker product for each layer) or "diagonal".'
+    ] = "kfac"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,8 +72,8 @@ class NCL(KroneckerMemory[NCLState]):
         return replace(state, anchor=theta, used=used_parameters(state.moments, theta))
 
     def bend(self, v: Vector, step: Step[NCLState, AveragingRunning]) -> Vector:
-        state, left = step.state, self.held_back(v, step)
-        if state.anchor is not None and state.used is not None:
-            # parameters that no old task has used have no old value to be pulled to
-            left = left + (step.theta.only(v.parts) - state.anchor.only(v.parts)) * state.used / self.strength
-        return left * step.lr
+        state, left = step.state, super().bend(v, step)
+        if state.anchor is None or state.used is None:
+            return left
+        # parameters that no old task has used have no old value to be pulled to
+        return left + (step.theta.only(v.parts) - state.anchor.only(v.parts)) * state.used / self.strength

@@ -1,11 +1,11 @@
 """Online Elastic Weight Consolidation (Schwarz et al., 2018)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.vector import Vector
 from fopng.optim.ewc import ElasticPenalty
 from fopng.optim.method import About
-from fopng.optim.settings import SHARE, setting, settings
+from fopng.optim.settings import SHARE, settings
 
 
 @final
@@ -17,11 +17,11 @@ class OnlineEWC(ElasticPenalty):
         "online-ewc", "Online elastic weight consolidation", 2018, "Schwarz et al.", "Fisher, weights"
     )
 
-    decay: float = setting(
-        0.95,
+    decay: Annotated[
+        float,
         SHARE,
         "gamma, how much of the earlier tasks' Fisher each new task leaves, from 0 (only the latest task counts) to 1 (EWC).",
-    )
+    ] = 0.95
 
     def faded(self, old: Vector) -> Vector:
         return old * self.decay

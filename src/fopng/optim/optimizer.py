@@ -373,7 +373,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _step(self) -> bool:
         """Take a step, and say whether there was a gradient to take it along."""
         if self._first_at_work is None and (missing := self.pipeline.missing) is not None:
-            raise RuntimeError(f"{type(self).__name__} needs {missing}. Call refresh(loader) before step, once an epoch.")
+            raise RuntimeError(
+                f"{type(self).__name__} needs {missing}. Call refresh(loader) before step, once an epoch."
+            )
         raw = self._gradient()
         if not raw.parts:
             return False
@@ -437,7 +439,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.pipeline.watch(raw, before - self._weights())
 
     def _subtract(self, v: Vector) -> None:
-        moving = list(map(self._parameters.__getitem__, v.parts))
+        moving: list[Tensor] = list(map(self._parameters.__getitem__, v.parts))
         steps = list(v.parts.values())
         if self._theta is None:
             steps = [step.to(parameter.dtype) for step, parameter in zip(steps, moving, strict=True)]

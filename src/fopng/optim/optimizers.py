@@ -1,7 +1,7 @@
 """The optimizers: a class for each method, whose arguments are the method's settings and what every optimizer takes."""
 
 from inspect import Parameter, Signature
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,14 +38,17 @@ def explanations_of(method: type[Method[Any, Any]]) -> dict[str, str]:
     """What each argument of a method's optimizer is."""
     needs = method().needs
     words = {
-        "start": 'None for plain SGD at 1e-2, "own" for the method itself' if needs.plain_start else "None for the method itself",
+        "start": 'None for plain SGD at 1e-2, "own" for the method itself'
+        if needs.plain_start
+        else "None for the method itself",
         "groups": 'parameters listed apart, `[{"params": ...}]`; they must share one learning rate'
         if needs.one_rate
         else 'parameters with a learning rate of their own, `[{"params": ..., "lr": ...}]`',
     }
     own = {name: info.means for name, info in settings_of(method).items()}
     runtime = {
-        name: means.format(**words) if name in ("first_task", "groups") else means for name, (_, means) in RUNTIME.items()
+        name: means.format(**words) if name in ("first_task", "groups") else means
+        for name, (_, means) in RUNTIME.items()
     }
     return {"model": MODEL, "lr": method.lr_means, **own, **runtime}
 
@@ -55,7 +58,8 @@ def signature_of(method: type[Method[Any, Any]]) -> Signature:
     rate = Parameter.empty if method.default_lr is None else method.default_lr
     place, keyword = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     own = [
-        Parameter(name, keyword, default=info.default, annotation=info.type) for name, info in settings_of(method).items()
+        Parameter(name, keyword, default=info.default, annotation=info.type)
+        for name, info in settings_of(method).items()
     ]
     runtime = [Parameter(name, keyword, default=None, annotation=kind) for name, (kind, _) in RUNTIME.items()]
     given = [
@@ -91,7 +95,9 @@ def make_optimizer_class(method: type[Method[Any, Any]]) -> type[ContinualOptimi
     return type(method.__name__, (ContinualOptimizer,), body)
 
 
-ALL_OPTIMIZERS: dict[str, type[ContinualOptimizer]] = {name: make_optimizer_class(method) for name, method in ALL.items()}
+ALL_OPTIMIZERS: dict[str, type[ContinualOptimizer]] = {
+    name: make_optimizer_class(method) for name, method in ALL.items()
+}
 """Every optimizer by its name."""
 
 globals().update(ALL_OPTIMIZERS)

@@ -1,12 +1,12 @@
 """Methods that pull parameters back to where the last task left them, each as hard as it mattered."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Generic
+from typing import Annotated, ClassVar, Generic
 
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.optim.method import Method, R, State, Step
-from fopng.optim.settings import AT_LEAST_0, setting, settings
+from fopng.optim.settings import AT_LEAST_0, settings
 
 
 @node
@@ -27,7 +27,7 @@ class PenaltyState(State):
 class Penalty(Method[PenaltyState, R], Generic[R]):
     """`v = eta (g + slope strength W (theta - theta*))`: the gradient of a quadratic penalty."""
 
-    strength: float = setting(1.0, AT_LEAST_0, "lambda, the weight of the penalty.")
+    strength: Annotated[float, AT_LEAST_0, "lambda, the weight of the penalty."] = 1.0
 
     state_type: ClassVar[type[State]] = PenaltyState
     slope: ClassVar[float] = 1.0

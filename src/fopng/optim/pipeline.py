@@ -92,6 +92,8 @@ class Pipeline:
             running = method.observe(running, g)
         step.running, step.prepared = running, self.prepared(g)
         v = method.bend(method.base(g, step), step)
+        if method.rate_last:
+            v = v * lr
         self.running = method.watch(running, raw, v) if needs.steps else running
         return Taken(raw, g, v, step.prepared)
 

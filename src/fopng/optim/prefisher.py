@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Annotated, ClassVar, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from fopng.gradients.directions import Basis, CombinedBasis
 from fopng.memory.gradients import GradientMemory
 from fopng.optim.method import About
 from fopng.optim.projected import FormedProjected, StoredFisherState
-from fopng.optim.settings import setting, settings
+from fopng.optim.settings import settings
 from fopng.optim.task import Task
 
 PreFisher: TypeAlias = Literal["diagonal", "empirical", "metric"]
@@ -31,12 +31,11 @@ class FOPNGPreFisher(FormedProjected[StoredFisherState]):
         "fopng-prefisher", "FOPNG with gradients times Fisher stored", 2026, "FOPNG paper", "gradients"
     )
 
-    prefisher: PreFisher = setting(
-        "diagonal",
-        None,
+    prefisher: Annotated[
+        PreFisher,
         'what multiplies a task\'s gradients: "diagonal" (its diagonal Fisher), "empirical" (the empirical Fisher of the stored '
         'gradients, `G_t G_t^T / k`, never formed) or "metric" (its Fisher as the metric approximates it).',
-    )
+    ] = "diagonal"
 
     @property
     def variant(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from fopng.memory.gradients import GradientMemory
 from fopng.memory.projection import Form, Projector
 from fopng.optim.method import Method, Needs, Prepared, Running, State
 from fopng.optim.natural import FisherState, Natural
-from fopng.optim.settings import AT_LEAST_0_OR_NONE, COUNT, COUNT_OR_ALL, SHARE_ABOVE_0, setting, settings
+from fopng.optim.settings import AT_LEAST_0_OR_NONE, COUNT, COUNT_OR_ALL, SHARE_ABOVE_0, settings
 from fopng.optim.task import Task
 
 ROUNDING_DAMPING = 1e-6
@@ -51,29 +51,27 @@ P = TypeVar("P", bound=StoredState)
 class Projected(Method[P, Running], Generic[P]):
     """A method that stores gradients of old tasks and projects new ones away from them."""
 
-    gram_damping: float | None = setting(
-        None, AT_LEAST_0_OR_NONE, "added to `G^T G`, times the mean of its diagonal; None for a value that covers rounding."
-    )
-    gradients_per_task: int = setting(80, COUNT, "gradients stored of each task.")
-    max_directions: int | None = setting(
-        None, COUNT_OR_ALL, "the most gradients stored in all; None for no limit."
-    )
-    when_full: WhenFull = setting(
-        "thin",
-        None,
-        'what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are combined into so '
-        "many that hold the most of them in the metric in use; `compression_error` tells what is lost).",
-    )
-    kept_energy: float = setting(
-        1.0,
+    gram_damping: Annotated[
+        float | None,
+        AT_LEAST_0_OR_NONE,
+        "added to `G^T G`, times the mean of its diagonal; None for a value that covers rounding.",
+    ] = None
+    gradients_per_task: Annotated[int, COUNT, "gradients stored of each task."] = 80
+    max_directions: Annotated[int | None, COUNT_OR_ALL, "the most gradients stored in all; None for no limit."] = None
+    when_full: Annotated[
+        WhenFull,
+        'what happens beyond that: "thin" (every task keeps an even share of its gradients) or "compress" (all are combined into '
+        "so many that hold the most of them in the metric in use; `compression_error` tells what is lost).",
+    ] = "thin"
+    kept_energy: Annotated[
+        float,
         SHARE_ABOVE_0,
         "the share of the directions' squared length that is enough when they are compressed, by fewer directions then.",
-    )
-    score: Score = setting(
-        "ground-truth",
-        None,
+    ] = 1.0
+    score: Annotated[
+        Score,
         'of which score they are: "ground-truth" (the true class\'s logit), "average" (the mean logit), "log-likelihood".',
-    )
+    ] = "ground-truth"
 
     state_type: ClassVar[type[State]] = StoredState
 
@@ -192,8 +190,8 @@ class NaturalProjected(Projected[Q], Natural[Q], Generic[Q]):
 class FormedProjected(NaturalProjected[Q], Generic[Q]):
     """One whose projection has the printed or the orthogonal form."""
 
-    projection: Form = setting("printed", None, PROJECTION)
-    gram_damping: float | None = setting(None, AT_LEAST_0_OR_NONE, FORM_DAMPING)
+    projection: Annotated[Form, PROJECTION] = "printed"
+    gram_damping: Annotated[float | None, AT_LEAST_0_OR_NONE, FORM_DAMPING] = None
 
     @property
     def form(self) -> Form:

@@ -17,7 +17,7 @@ from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.replay_draws import TaskSamples
-from fopng.memory.replay_samples import SampleBlock, Drawn, Rehearser, ReplayCounters, SampleMemory
+from fopng.memory.replay_samples import Drawn, Rehearser, ReplayCounters, SampleBlock, SampleMemory
 from fopng.optim.method import Method, Needs, Running, State
 from fopng.optim.settings import settings
 from fopng.parallel.collectives import SINGLE_PROCESS, Communicator

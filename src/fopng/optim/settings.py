@@ -1,7 +1,7 @@
-"""Settings, each declared once: its type, default, range and meaning. Signatures, checks, `--set` and tables are derived from it."""
+"""Settings, each declared once: type, default, range and meaning. Signatures, checks, `--set` and tables are derived from it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from math import inf
 from types import NoneType
@@ -50,20 +50,12 @@ COUNT_OR_ALL = Range("of at least 1, or None for all", lambda x: x is None or (i
 AT_LEAST_0_OR_NONE = Range("of at least 0 and finite, or None", lambda x: True if x is None else (x >= 0) & (x < inf))
 
 
-def setting(default: T, allowed: Range | None, means: str) -> T:
-    """Declare a setting of a method.
-
-    Args:
-        default: its default.
-        allowed: the numbers it may be; None where its type says all.
-        means: what it is, in a sentence that follows the name and a colon.
-    """
-    return field(default=default, metadata={"allowed": allowed, "means": means})  # type: ignore[return-value]
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting, field))
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def settings(kind: type[T]) -> type[T]:
-    """Make a class of settings: frozen, given by keyword; the order is that of the base classes, then its own."""
+    """Make a class of settings: frozen, given by keyword; the order is that of the base classes, then its own.
+
+    A setting is `name: Annotated[type, Range, "what it is."] = default`, the range only for numbers.
+    """
     return dataclass(frozen=True, kw_only=True, eq=False)(kind)
 
 
@@ -108,23 +100,20 @@ class SettingInfo:
 
 
 @cache
-def settings_of(kind: type) -> Mapping[str, SettingInfo]:
+def settings_of(kind: Hashable) -> Mapping[str, SettingInfo]:
     """The settings of a class, by name."""
-    hints = get_type_hints(kind)
-    return {
-        own.name: SettingInfo(
-            own.name,
-            hints[own.name],
-            None if own.default is MISSING else own.default,
-            own.metadata["allowed"],
-            own.metadata["means"],
-        )
-        for own in fields(kind)
-        if "means" in own.metadata
-    }
+    assert isinstance(kind, type)
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for own in fields(kind):
+        bare, *extras = get_args(hints[own.name])
+        ranges = [extra for extra in extras if isinstance(extra, Range)]
+        found[own.name] = SettingInfo(own.name, bare, own.default, ranges[0] if ranges else None, extras[-1])
+    return found
 
 
 def check_settings(owner: object) -> None:
     """Raise for the first setting that is outside its range."""
-    for name, info in settings_of(type(owner)).items():
+    kind: Any = type(owner)
+    for name, info in settings_of(kind).items():
         info.check(getattr(owner, name))

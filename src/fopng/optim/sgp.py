@@ -1,6 +1,6 @@
 """Scaled Gradient Projection (Saha and Roy, 2023)."""
 
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from fopng.core.replicas import broadcast
 from fopng.optim.gpm import InputMemory
 from fopng.optim.method import About
-from fopng.optim.settings import AT_LEAST_0, setting, settings
+from fopng.optim.settings import AT_LEAST_0, settings
 
 
 @final
@@ -23,11 +23,11 @@ class SGP(InputMemory):
         "sgp", "Scaled gradient projection", 2023, "Saha, Roy", "directions of layers' inputs"
     )
 
-    importance_scale: float = setting(
-        10.0,
+    importance_scale: Annotated[
+        float,
         AT_LEAST_0,
         "alpha: 0 lets a direction count in proportion to its singular value, large values make it GPM.",
-    )
+    ] = 10.0
 
     def weigh(self, values: Tensor, old: Tensor) -> Tensor:
         alpha = broadcast(self.importance_scale, values)

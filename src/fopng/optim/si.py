@@ -1,13 +1,13 @@
 """Synaptic Intelligence (Zenke et al., 2017)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Needs, Running
 from fopng.optim.penalty import Penalty, PenaltyState
-from fopng.optim.settings import ABOVE_0, AT_LEAST_0, setting, settings
+from fopng.optim.settings import ABOVE_0, AT_LEAST_0, settings
 from fopng.optim.task import Task
 
 
@@ -31,20 +31,20 @@ class SIRunning(Running):
 class SI(Penalty[SIRunning]):
     """Synaptic Intelligence: SGD, with a pull towards the old parameters where they lowered the loss of old tasks the most.
 
-    `W <- max(0, W + w / (D^2 + damping))` at the end of a task (eq. 4, 5), with w the sum over the task's steps of `g v`. `g` is the
-    gradient of the loss alone, and the first task counts whoever learns it.
+    `W <- max(0, W + w / (D^2 + damping))` at the end of a task (eq. 4, 5), with w the sum over the task's steps of `g v`. `g` is
+    the gradient of the loss alone, and the first task counts whoever learns it.
     """
 
     about: ClassVar[About] = About("si", "Synaptic Intelligence", 2017, "Zenke et al.", "importances, weights")
     running_type: ClassVar[type[Running]] = SIRunning
     slope: ClassVar[float] = 2.0
 
-    strength: float = setting(1.0, AT_LEAST_0, "c, the weight of the penalty.")
-    damping: float = setting(
-        1e-3,
+    strength: Annotated[float, AT_LEAST_0, "c, the weight of the penalty."] = 1.0
+    damping: Annotated[
+        float,
         ABOVE_0,
         "xi, added to the squared distance that a parameter moved in a task, before it divides its importance.",
-    )
+    ] = 1e-3
 
     @property
     def needs(self) -> Needs:

@@ -2,15 +2,20 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.optim.method import Method, Needs, Running, State
-from fopng.optim.settings import SHARE, SHARE_BELOW_1, setting, settings
+from fopng.optim.settings import SHARE, SHARE_BELOW_1, settings
 from fopng.optim.task import Task
+
+MERGING = (
+    "`end_task` moves the weights that an old task has used this part of the way back to where the task started, from 0 to below 1, "
+    "so evaluate after it. 0 ends a task where its last step went."
+)
 
 
 @node
@@ -36,18 +41,13 @@ S = TypeVar("S", bound=State)
 class Averaging(Method[S, AveragingRunning], Generic[S]):
     """Ends a task with `theta <- mean - m (mean - start)`: the mean over its steps, and part of the way back to its start."""
 
-    averaging: float = setting(
-        0.0,
+    averaging: Annotated[
+        float,
         SHARE,
-        "from 0 to 1, over which last part of a task's steps the weights are averaged: `end_task` puts their mean into the model. "
-        "0 leaves them where the last step took them.",
-    )
-    merging: float = setting(
-        0.0,
-        SHARE_BELOW_1,
-        "`end_task` moves the weights that an old task has used this part of the way back to where the task started, from 0 to below "
-        "1, so evaluate after it. 0 ends a task where its last step went.",
-    )
+        "from 0 to 1, over which last part of a task's steps the weights are averaged: `end_task` puts their mean into the "
+        "model. 0 leaves them where the last step took them.",
+    ] = 0.0
+    merging: Annotated[float, SHARE_BELOW_1, MERGING] = 0.0
 
     running_type: ClassVar[type[Running]] = AveragingRunning
 

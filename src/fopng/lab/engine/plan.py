@@ -10,7 +10,8 @@ from torch import nn
 from fopng.core.batch import Predict
 from fopng.lab.benchmarks.stream import TaskStream
 from fopng.lab.engine.precision import Precision
-from fopng.optim.optimizer import ContinualOptimizer, FirstTask
+from fopng.optim.first_task import FirstTask
+from fopng.optim.optimizer import ContinualOptimizer
 
 Row = tuple[float | None, ...]
 

@@ -32,4 +32,4 @@ def family_of(method: str) -> Family:
         return Family.UNKNOWN
     if entry.joint:
         return Family.REFERENCE
-    return Family.WITH_DATA if entry.keeps_data else Family.WITHOUT_DATA
+    return Family.WITH_DATA if entry.about.keeps_data else Family.WITHOUT_DATA

@@ -65,7 +65,7 @@ def method_results(results: Iterable[RunResult], method: str) -> str:
 
 
 def _keeps_data(method: str) -> bool:
-    return method in METHODS and METHODS[method].keeps_data
+    return method in METHODS and METHODS[method].about.keeps_data
 
 
 def _mean_of(runs: Sequence[RunResult]) -> float:

@@ -166,9 +166,7 @@ class _Wave:
         memory = self.pipeline.state.memory
         return [None] * self.runs.count if memory is None or memory.error is None else memory.error.tolist()
 
-    def _learn_epoch(
-        self, number: int, task: int, samples: StackedSamples, at_hand: Task, stepper: Stepper
-    ) -> None:
+    def _learn_epoch(self, number: int, task: int, samples: StackedSamples, at_hand: Task, stepper: Stepper) -> None:
         stages, epoch = self.stages[number], self.position["epoch"]
         self._tell_going(EpochStarted(task, epoch))
         if self.position["step"] == 0 and not stepper.plain and self.pipeline.needs.refresh is not None:
