@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 
 from fopng.core.vector import Vector
+from fopng.gradients.layers import DenseGradients, SampleGradients
+from fopng.memory.gradients import GradientMemory
 
 Shapes = Mapping[str, torch.Size]
 
@@ -16,7 +18,7 @@ def size(shapes: Shapes) -> int:
 def named(flat: torch.Tensor, shapes: Shapes) -> Vector:
     """The parts of a flat tensor `[*lead, p]`, in the order of the shapes."""
     pieces = flat.split([shape.numel() for shape in shapes.values()], -1)
-    parts = {name: p.reshape(*flat.shape[:-1], *shapes[name]) for name, p in zip(shapes, pieces, strict=True)}
+    parts = {name: p.reshape((*flat.shape[:-1], *shapes[name])) for name, p in zip(shapes, pieces, strict=True)}
     return Vector(parts, flat.dim() - 1)
 
 
@@ -26,7 +28,18 @@ def flat(vector: Vector, shapes: Shapes) -> torch.Tensor:
     lead = vector.replicas
     parts = []
     for name, shape in shapes.items():
-        part = vector.parts.get(name, vector.like.new_zeros(*lead, *shape))
+        part = vector.parts.get(name, vector.like.new_zeros((*lead, *shape)))
         assert part.shape == (*lead, *shape)
         parts.append(part.reshape(*lead, shape.numel()))
     return torch.cat(parts, -1)
+
+
+def one(flat: torch.Tensor) -> Vector:
+    """A flat tensor `[*lead, p]` as the vector of a single parameter, `w`."""
+    return Vector({"w": flat}, flat.dim() - 1)
+
+
+def stored(rows: torch.Tensor) -> GradientMemory:
+    """A memory of the gradients `[*lead, m, p]` of that parameter."""
+    own = DenseGradients((rows,), rows.dim() - 2)
+    return GradientMemory().appended(SampleGradients({("w",): own}, own.count))

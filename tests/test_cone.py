@@ -5,6 +5,7 @@ from itertools import chain, combinations
 import pytest
 import torch
 
+from flat import one
 from fopng.memory.gem_qp import PART, cone_products, cone_weights
 
 
@@ -93,6 +94,6 @@ def test_an_old_gradient_of_zero_asks_for_nothing():
 @pytest.mark.parametrize("size", [5, PART, 2 * PART + 7])
 def test_products_of_long_rows(size):
     G, g = torch.randn(2, 4, size, dtype=torch.float64), torch.randn(2, size, dtype=torch.float64)
-    gram, products = cone_products(G, g)
+    gram, products = cone_products(one(G), one(g))
     torch.testing.assert_close(gram, G @ G.mT)
     torch.testing.assert_close(products, (G @ g.unsqueeze(-1)).squeeze(-1))

@@ -253,7 +253,7 @@ def missing_from_reference(site):
     public = {
         name for name, thing in public_objects() if not name.startswith(left_out) and not hasattr(thing, "hooked")
     }
-    return (public | {f"{getattr(fopng, name).__module__}.{name}" for name in fopng.__all__}) - known
+    return (public | {f"{home}.{name}" for name, home in fopng.HOMES.items()}) - known
 
 
 def methods_without_page(site):

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 import zoo
+from flat import flat
 from fopng.core.batch import map_tensors
-from fopng.curvature.estimate import diagonal_fisher, stored_gradients
+from fopng.curvature.estimate import diagonal_fisher, sample_gradients
 from fopng.curvature.metric import Diagonal
+from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.directions import ScaledBasis
-from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory, MemoryFull
 from fopng.memory.projection import Projector, trust_region_step
 
@@ -29,10 +31,8 @@ def moved(case: zoo.Case) -> zoo.Case:
 )
 def test_gradients_are_those_of_the_cpu(name):
     case = (zoo.MODELS | zoo.UNMAPPED)[name]()
-    both = [
-        next(GradientSource(own.model, predict=own.ask).gradients(own.batch, "observed")).dense()
-        for own in (case, moved(case))
-    ]
+    sources = [(own, PerSampleGradients(own.model, predict=own.ask)) for own in (case, moved(case))]
+    both = [flat(next(s.gradients(own.batch, "observed")).rows(), s.layout.shapes) for own, s in sources]
     assert both[1].is_cuda
     # CUDA's weight normalisation works in float32, whatever it is given
     close = {"rtol": 1e-5, "atol": 1e-6} if name == "parametrised" else {"rtol": 1e-8, "atol": 1e-10}
@@ -43,30 +43,28 @@ def test_gradients_are_those_of_the_cpu(name):
 def test_a_whole_step_is_that_of_the_cpu(name):
     case, steps = zoo.MODELS[name](), []
     for own in (case, moved(case)):
-        source = GradientSource(own.model)
-        fisher = diagonal_fisher(source, [own.batch], samples=3, generator=torch.Generator().manual_seed(0))
-        memory = GradientMemory(source.layout, capacity=3)
+        source = PerSampleGradients(own.model)
+        fisher = diagonal_fisher(source, LoaderStream([own.batch], torch.Generator().manual_seed(0)), samples=3)
+        gradients = sample_gradients(source, LoaderStream([own.batch]), zoo.N)
         with pytest.warns(MemoryFull):
-            memory.append(*stored_gradients(source, [own.batch], zoo.N))
+            memory = GradientMemory().appended(*gradients, capacity=3)
         metric = Diagonal(fisher, damping=1e-3)
         projector = Projector.build(ScaledBasis(memory, fisher), metric, gram_damping=1e-3, form="orthogonal")
-        steps.append(trust_region_step(metric, projector(torch.ones_like(fisher)), radius=0.1))
+        step = trust_region_step(metric, projector(fisher.map(torch.ones_like)), radius=0.1)
+        steps.append(flat(step, source.layout.shapes))
     torch.testing.assert_close(steps[1].cpu(), steps[0], rtol=1e-7, atol=1e-9)
 
 
 def test_sampled_labels_with_a_generator_of_either_device():
     own = moved(zoo.mlp())
-    source = GradientSource(own.model)
+    source = PerSampleGradients(own.model)
     for device in ("cpu", "cuda"):
-        both = [
-            diagonal_fisher(source, [own.batch], labels="sampled", generator=torch.Generator(device).manual_seed(1))
-            for _ in range(2)
-        ]
-        assert torch.equal(*both)
+        streams = [LoaderStream([own.batch], torch.Generator(device).manual_seed(1)) for _ in range(2)]
+        assert torch.equal(*(diagonal_fisher(source, stream, labels="sampled").flat() for stream in streams))
 
 
 def test_the_devices_random_state_is_left_alone():
     own = moved(zoo.cnn())
     before = torch.cuda.get_rng_state()
-    diagonal_fisher(GradientSource(own.model), [own.batch])
+    diagonal_fisher(PerSampleGradients(own.model), LoaderStream([own.batch]))
     assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -5,14 +5,16 @@ import torch
 from torch import nn
 
 import oracle
-from fopng.core.layout import ParamLayout
+from flat import flat, named
+from fopng.core.vector import Vector
+from fopng.curvature.estimate import layer_moments, squares_along
+from fopng.curvature.fishers import KFACFisher
 from fopng.curvature.kfac import EigenCorrected, Kronecker, kronecker_times
-from fopng.curvature.kinds import Estimate, KFACKind, pack
-from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, SquareSums
-from fopng.curvature.moments import layer_moments
-from fopng.gradients.directions import MixedBasis, ScaledBasis
+from fopng.curvature.kronecker import KroneckerOperator, LayerBasis
+from fopng.curvature.sampling import LoaderStream
+from fopng.gradients.directions import CombinedBasis, ScaledBasis
 from fopng.gradients.layers import DenseGradients, LinearGradients, SampleGradients
-from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory
 
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
@@ -49,34 +51,52 @@ def by_module(model, moments):
     return {module_of(model, names): (own.inputs, own.signals) for names, own in moments.layers.items()}
 
 
+def moments_of(model, batch):
+    """The moments by layer, and the diagonal of everything else, once by name and once flat."""
+    source = PerSampleGradients(model)
+    moments = layer_moments(source, LoaderStream([batch]), signals="observed")
+    zeros = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in source.layout.shapes.items()}
+    return moments, flat(Vector({**zeros, **moments.rest.parts}), source.layout.shapes)
+
+
+def shapes_of(model):
+    return PerSampleGradients(model).layout.shapes
+
+
+def joined(parts, shapes):
+    """Tensors of a layer's parameters, `[*lead, *shape]` each, as one."""
+    lead = parts[0].dim() - len(next(iter(shapes.values())))
+    return flat(Vector(dict(zip(shapes, parts, strict=True)), lead), shapes)
+
+
+def rows_of(gradients, shapes):
+    return joined([gradients.rows(k) for k in range(len(shapes))], shapes)
+
+
 def kfac(model, batch):
     """The metric, and the matrix that it is."""
-    source = GradientSource(model)
-    moments = layer_moments(source, [batch], signals="observed")
-    metric = Kronecker(source.layout, moments.layers, moments.rest, damping=DAMPING)
+    moments, rest = moments_of(model, batch)
+    metric = Kronecker(moments.layers, moments.rest, damping=DAMPING)
     split = {}
     for layer, (A, G) in by_module(model, moments).items():
         pi = ((A.trace() / len(A)) / (G.trace() / len(G))).sqrt()
         eyes = torch.eye(len(A), dtype=A.dtype), torch.eye(len(G), dtype=A.dtype)
         split[layer] = A + pi * DAMPING**0.5 * eyes[0], G + DAMPING**0.5 / pi * eyes[1]
-    return metric, oracle.layerwise_fisher(model, split, moments.rest + DAMPING)
+    return metric, oracle.layerwise_fisher(model, split, rest + DAMPING)
 
 
 def ekfac(model, batch):
     """The metric, and the matrix that it is: eigenvectors of KFAC, mean squares along them."""
-    source = GradientSource(model)
-    moments = layer_moments(source, [batch], signals="observed")
+    source = PerSampleGradients(model)
+    moments, rest = moments_of(model, batch)
     bases = {names: LayerBasis.of(own, bias=len(names) > 1) for names, own in moments.layers.items()}
-    sums = SquareSums(source, "observed", bases)
-    sums.add(batch)
-    squares = sums.mean()
-    fisher = KroneckerFisher(
-        source.layout,
+    squares = squares_along(source, LoaderStream([batch]), bases, labels="observed")
+    fisher = KroneckerOperator(
         {n: LayerBasis(b.inputs, b.signals, squares[n], None, bias=b.bias) for n, b in bases.items()},
         moments.rest,
     )
     rows = oracle.sample_gradients(model, batch, len(batch[0]))
-    F = torch.diag(moments.rest)
+    F = torch.diag(rest)
     for names, basis in bases.items():
         layer = module_of(model, names)
         o, i = layer.weight.shape[0], layer.weight[0].numel()
@@ -96,11 +116,11 @@ every_case = pytest.mark.parametrize(("build", "name"), [(b, n) for b in METRICS
 
 def stored(model, batch, parts=((0, 4), (4, 6))):
     """A memory of two tasks, and its gradients written out."""
-    source = GradientSource(model)
-    memory = GradientMemory(source.layout)
+    source = PerSampleGradients(model)
+    memory = GradientMemory()
     for start, stop in parts:
         piece = tuple(t[start:stop] for t in batch)
-        memory.append(*source.gradients(piece, "ground-truth"))
+        memory = memory.appended(*source.gradients(piece, "ground-truth"))
     return memory, oracle.sample_gradients(model, batch, len(batch[0]), oracle.ground_truth_logit)
 
 
@@ -108,10 +128,11 @@ def stored(model, batch, parts=((0, 4), (4, 6))):
 def test_it_multiplies_and_solves(build, name):
     model, batch = world(name)
     metric, F = METRICS[build](model, batch)
-    v = torch.randn(len(F), dtype=torch.float64)
-    torch.testing.assert_close(metric.matvec(v), F @ v, **EXACT)
-    torch.testing.assert_close(metric.solve(v), torch.linalg.solve(F, v), **EXACT)
-    torch.testing.assert_close(metric.norm(v), (v @ F @ v).sqrt(), **EXACT)
+    shapes, v = shapes_of(model), torch.randn(len(F), dtype=torch.float64)
+    own = named(v, shapes)
+    torch.testing.assert_close(flat(metric.matvec(own), shapes), F @ v, **EXACT)
+    torch.testing.assert_close(flat(metric.solve(own), shapes), torch.linalg.solve(F, v), **EXACT)
+    torch.testing.assert_close(metric.norm(own), (v @ F @ v).sqrt(), **EXACT)
 
 
 @every_case
@@ -122,12 +143,10 @@ def test_gram_matrices(build, name):
     expected = rows @ torch.linalg.solve(F, rows.T)
     torch.testing.assert_close(metric.inverse_gram(memory), expected, **EXACT)
     mix = torch.randn(6, 6, dtype=torch.float64)
-    torch.testing.assert_close(metric.inverse_gram(MixedBasis(memory, mix)), mix.T @ expected @ mix, **EXACT)
+    torch.testing.assert_close(metric.inverse_gram(CombinedBasis(memory, mix)), mix.T @ expected @ mix, **EXACT)
     scale = torch.rand(len(F), dtype=torch.float64)
-    scaled = rows * scale
-    torch.testing.assert_close(
-        metric.inverse_gram(ScaledBasis(memory, scale)), scaled @ torch.linalg.solve(F, scaled.T), **EXACT
-    )
+    scaled, basis = rows * scale, ScaledBasis(memory, named(scale, shapes_of(model)))
+    torch.testing.assert_close(metric.inverse_gram(basis), scaled @ torch.linalg.solve(F, scaled.T), **EXACT)
 
 
 @every_case
@@ -136,9 +155,9 @@ def test_gram_matrices_of_weighted_gradients(build, name):
     model, batch = world(name)
     metric, F = METRICS[build](model, batch)
     weight = torch.rand(len(F), dtype=torch.float64)
-    source = GradientSource(model)
-    memory = GradientMemory(source.layout)
-    memory.append(*source.gradients(batch, "ground-truth"), weight=weight)
+    source = PerSampleGradients(model)
+    gradients = source.gradients(batch, "ground-truth")
+    memory = GradientMemory().appended(*gradients, weight=named(weight, shapes_of(model)))
     rows = oracle.sample_gradients(model, batch, 6, oracle.ground_truth_logit) * weight
     torch.testing.assert_close(metric.inverse_gram(memory), rows @ torch.linalg.solve(F, rows.T), **EXACT)
 
@@ -156,43 +175,44 @@ def test_a_linear_layer_and_one_sample_are_exact():
     """`A kron G` is `g g^T` then, and so is EKFAC."""
     model = nn.Linear(4, 3).double()
     batch = torch.randn(1, 4, dtype=torch.float64), torch.tensor([1])
-    source = GradientSource(model)
-    moments = layer_moments(source, [batch], signals="observed")
+    moments, _ = moments_of(model, batch)
     [(names, own)] = moments.layers.items()
     g = oracle.sample_gradients(model, batch, 1)[0]
     F = torch.outer(g, g)
     torch.testing.assert_close(oracle.layerwise_fisher(model, {model: (own.inputs, own.signals)}, 0 * g), F, **EXACT)
     bases = {names: LayerBasis.of(own, bias=True)}
-    sums = SquareSums(source, "observed", bases)
-    sums.add(batch)
-    torch.testing.assert_close(sums.mean()[names], bases[names].values, **EXACT)
+    squares = squares_along(PerSampleGradients(model), LoaderStream([batch]), bases, labels="observed")
+    torch.testing.assert_close(squares[names], bases[names].values, **EXACT)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_stay_factored_under_a_kronecker_product(name):
     model, batch = world(name)
-    source = GradientSource(model)
-    moments = layer_moments(source, [batch], signals="observed")
-    F = oracle.layerwise_fisher(model, by_module(model, moments), moments.rest)
+    source = PerSampleGradients(model)
+    moments, rest = moments_of(model, batch)
+    F = oracle.layerwise_fisher(model, by_module(model, moments), rest)
     rows = oracle.sample_gradients(model, batch, 6, oracle.ground_truth_logit)
     [gradients] = source.gradients(batch, "ground-truth")
     x, c = torch.randn(len(F), dtype=torch.float64), torch.randn(6, dtype=torch.float64)
     for names, own in gradients.layers.items():
         if names not in moments.layers:
             continue
-        found = kronecker_times(moments.layers[names], own, bias=len(names) > 1)
+        found = kronecker_times(moments.layers[names], own)
         part = source.layout.span(names)
-        expected = (rows @ F)[:, part]
+        expected, here = (rows @ F)[:, part], {name: source.layout.shapes[name] for name in names}
         assert isinstance(found, LinearGradients) == isinstance(own, LinearGradients)
-        torch.testing.assert_close(found.slab(0, found.size), expected, **EXACT)
-        torch.testing.assert_close(found.slab(1, found.size - 1), expected[:, 1:-1], **EXACT)
-        torch.testing.assert_close(found.rmatvec(x[part]), expected @ x[part], **EXACT)
-        torch.testing.assert_close(found.matvec(c), expected.T @ c, **EXACT)
-        torch.testing.assert_close(found.sum_squares(), expected.square().sum(0), **EXACT)
+        torch.testing.assert_close(rows_of(found, here), expected, **EXACT)
+        for k, whole in enumerate(named(expected, here).parts.values()):
+            columns = whole.flatten(1)[:, 1:-1]
+            torch.testing.assert_close(found.slab(k, 1, 1 + columns.shape[1]), columns, **EXACT)
+        given = list(named(x[part], here).parts.values())
+        torch.testing.assert_close(found.rmatvec(given), expected @ x[part], **EXACT)
+        torch.testing.assert_close(joined(found.combine(c), here), expected.T @ c, **EXACT)
+        torch.testing.assert_close(joined(found.sum_squares(), here), expected.square().sum(0), **EXACT)
         if found.gram() is not None:
             torch.testing.assert_close(found.gram(), expected @ expected.T, **EXACT)
         kept = found.select(torch.tensor([4, 1]))
-        torch.testing.assert_close(kept.append(kept).slab(0, kept.size), expected[[4, 1, 4, 1]], **EXACT)
+        torch.testing.assert_close(rows_of(kept.append(kept), here), expected[[4, 1, 4, 1]], **EXACT)
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["by layer", "by parameter"])
@@ -200,26 +220,26 @@ def test_gradients_stay_factored_under_a_kronecker_product(name):
 def test_the_fisher_times_what_is_stored(name, apart):
     """However it is stored: a weight apart from its bias has no factors, and the same product."""
     model, batch = world(name)
-    source = GradientSource(model)
-    moments = layer_moments(source, [batch], signals="observed")
-    F = oracle.layerwise_fisher(model, by_module(model, moments), moments.rest)
+    source = PerSampleGradients(model)
+    moments, rest = moments_of(model, batch)
+    F = oracle.layerwise_fisher(model, by_module(model, moments), rest)
     rows = oracle.sample_gradients(model, batch, 6, oracle.ground_truth_logit)
-    memory = GradientMemory(source.layout)
+    shapes = source.layout.shapes
     if apart:
-        pieces = {(n,): DenseGradients(rows[:, part]) for n, part in source.layout.slices.items()}
-        memory.append(SampleGradients(source.layout, pieces, 6))
+        pieces = {(n,): DenseGradients((part,)) for n, part in named(rows, shapes).parts.items()}
+        memory = GradientMemory().appended(SampleGradients(pieces, 6))
     else:
-        memory.append(*source.gradients(batch, "ground-truth"))
-    basis = KFACKind().basis(Estimate(moments.rest, pack(moments.layers)), memory)
+        memory = GradientMemory().appended(*source.gradients(batch, "ground-truth"))
+    basis = KFACFisher(moments).times(memory)
     x, c = torch.randn(len(F), dtype=torch.float64), torch.randn(6, dtype=torch.float64)
-    torch.testing.assert_close(basis.dense(), rows @ F, **EXACT)
-    torch.testing.assert_close(basis.rmatvec(x), rows @ F @ x, **EXACT)
-    torch.testing.assert_close(basis.matvec(c), F @ rows.T @ c, **EXACT)
+    torch.testing.assert_close(flat(basis.rows(), shapes), rows @ F, **EXACT)
+    torch.testing.assert_close(basis.rmatvec(named(x, shapes)), rows @ F @ x, **EXACT)
+    torch.testing.assert_close(flat(basis.matvec(c), shapes), F @ rows.T @ c, **EXACT)
     metric, damped = kfac(model, batch)
     expected = rows @ F @ torch.linalg.solve(damped, F @ rows.T)
     torch.testing.assert_close(metric.inverse_gram(basis), expected, **EXACT)
     weights = torch.rand(len(F), dtype=torch.float64)
-    torch.testing.assert_close(basis.gram(weights), (rows @ F * weights) @ F @ rows.T, **EXACT)
+    torch.testing.assert_close(basis.gram(named(weights, shapes)), (rows @ F * weights) @ F @ rows.T, **EXACT)
 
 
 @pytest.mark.parametrize("build", METRICS)
@@ -229,14 +249,11 @@ def test_a_layer_without_signal_is_damped_alone(build):
     model[2].weight.data.zero_()
     metric, F = METRICS[build](model, (x, y))
     v = torch.randn(len(F), dtype=torch.float64)
-    assert metric.solve(v).isfinite().all()
+    assert metric.solve(named(v, shapes_of(model))).finite()
 
 
 def test_a_metric_that_is_not_positive_is_refused():
-    layout = ParamLayout.of(nn.Linear(2, 1))
     model, batch = world("linear")
-    moments = layer_moments(GradientSource(model), [batch]).layers["2.weight", "2.bias"]
+    moments = layer_moments(PerSampleGradients(model), LoaderStream([batch])).layers["2.weight", "2.bias"]
     with pytest.raises(ValueError, match="Raise damping"):
-        Kronecker(
-            layout, {("weight", "bias"): moments}, torch.zeros(layout.size, dtype=torch.float64), damping=float("nan")
-        )
+        Kronecker({("weight", "bias"): moments}, Vector({}), damping=float("nan"))

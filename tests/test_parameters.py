@@ -53,19 +53,6 @@ def test_order_is_part_of_a_layout():
     assert hash(ParamLayout({"a": first})) == hash(ParamLayout({"a": first}))
 
 
-def test_carry_into_a_model_with_a_head_in_the_middle():
-    old = ParamLayout({"a": torch.Size([2]), "c": torch.Size([1])})
-    new = ParamLayout({"a": torch.Size([2]), "b": torch.Size([2]), "c": torch.Size([1])})
-    assert new.carry(torch.tensor([1.0, 2, 3]), old).tolist() == [1, 2, 0, 0, 3]
-    reordered = ParamLayout({"c": torch.Size([1]), "a": torch.Size([2])})
-    assert reordered.carry(torch.tensor([1.0, 2, 3]), old).tolist() == [3, 1, 2]
-
-
-def test_nonfinite_parameters_are_named():
-    layout = ParamLayout({"a": torch.Size([2]), "b": torch.Size([1]), "c": torch.Size([1])})
-    assert layout.name_nonfinite(torch.tensor([[0.0, 1, 2, 3], [float("inf"), 1, 2, float("nan")]])) == ["a", "c"]
-
-
 @pytest.mark.parametrize(
     ("action", "message"),
     [
@@ -77,7 +64,6 @@ def test_nonfinite_parameters_are_named():
         (lambda x: x.join({"a": torch.zeros(2), "b": torch.zeros(3)}), "Expected 'b' of shape"),
         (lambda x: x.check_extends(ParamLayout({"z": torch.Size([1])})), r"\['z'\]"),
         (lambda x: x.check_extends(ParamLayout({"a": torch.Size([5])})), r"Expected 'a' of shape \(5,\), got \(2,\)"),
-        (lambda x: x.span(["b", "a"]), "Expected neighbours"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules")

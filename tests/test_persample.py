@@ -10,8 +10,10 @@ from torch.utils.checkpoint import checkpoint
 
 import oracle
 import zoo
+from flat import flat, named
 from fopng.core.layout import ParamLayout
-from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.layers import SampleGradients
+from fopng.gradients.per_sample import PerSampleGradients
 
 SCORES = {
     "ground-truth": oracle.ground_truth_logit,
@@ -22,9 +24,15 @@ SCORES = {
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def dense(case: zoo.Case, kind: str = "log-likelihood", **options) -> torch.Tensor:
-    source = GradientSource(case.model, predict=case.ask)
-    return next(source.gradients(case.batch, kind, **options)).dense()
+def written(source: PerSampleGradients, gradients: SampleGradients) -> torch.Tensor:
+    """The gradients written out, `[*lead, n, p]`."""
+    return flat(gradients.rows(), source.layout.shapes)
+
+
+def dense(case: zoo.Case, kind: str = "log-likelihood", parameters: torch.Tensor | None = None) -> torch.Tensor:
+    source = PerSampleGradients(case.model, predict=case.ask)
+    theta = None if parameters is None else named(parameters, source.layout.shapes)
+    return written(source, next(source.gradients(case.batch, kind, parameters=theta)))
 
 
 @pytest.mark.parametrize("name", [*zoo.MODELS, *zoo.UNMAPPED])
@@ -131,11 +139,13 @@ def test_a_trial_that_does_not_reach_every_expert():
 def test_a_second_task_through_another_head():
     case = zoo.multi_head()
     model = case.model
-    source = GradientSource(model, predict=lambda m, b: (m.layers["heads"][b[2]](m.layers["trunk"](b[0]).relu()), b[1]))
+    source = PerSampleGradients(
+        model, predict=lambda m, b: (m.layers["heads"][b[2]](m.layers["trunk"](b[0]).relu()), b[1])
+    )
     for head in (0, 2, 0):
         model.how = lambda m, x, head=head: m["heads"][head](m["trunk"](x).relu())
         (found,) = source.gradients((*case.batch, head), "log-likelihood")
-        torch.testing.assert_close(found.dense(), oracle.sample_gradients(model, case.batch, zoo.N), **EXACT)
+        torch.testing.assert_close(written(source, found), oracle.sample_gradients(model, case.batch, zoo.N), **EXACT)
 
 
 def test_outputs_that_reach_no_trainable_parameter_have_zero_gradients():
@@ -154,10 +164,10 @@ def test_part_of_the_parameters():
     everything = oracle.sample_gradients(case.model, case.batch, zoo.N)
     layout = ParamLayout.of(case.model)
     chosen = ParamLayout({name: layout.shapes[name] for name in ("4.bias", "2.weight", "0.bias")})
-    (found,) = GradientSource(case.model, layout=chosen).gradients(case.batch, "log-likelihood")
-    torch.testing.assert_close(
-        found.dense(), chosen.join({n: layout.split(everything)[n] for n in chosen.names}), **EXACT
-    )
+    source = PerSampleGradients(case.model, layout=chosen)
+    (found,) = source.gradients(case.batch, "log-likelihood")
+    expected = named(everything, layout.shapes).only(chosen.names)
+    torch.testing.assert_close(written(source, found), flat(expected, chosen.shapes), **EXACT)
 
 
 def test_hooks_of_the_user_are_obeyed():
@@ -237,10 +247,10 @@ def test_small_gradients_are_proven_by_their_own_scale():
 def test_closed_forms_hold_without_help(name):
     """No module had to be replaced by the one around it."""
     case = zoo.MODELS[name]()
-    source = GradientSource(case.model, predict=case.ask)
-    before = [site.path for site in source._proof.sites]
+    source = PerSampleGradients(case.model, predict=case.ask)
+    before = [module.path for module in source._verified.modules]
     list(source.gradients(case.batch, "observed"))
-    assert [site.path for site in source._proof.sites] == before
+    assert [module.path for module in source._verified.modules] == before
 
 
 def test_a_module_that_is_later_sent_a_part_of_the_samples():
@@ -256,11 +266,11 @@ def test_a_module_that_is_later_sent_a_part_of_the_samples():
 
     model = Adapter().double()
     x, y = torch.randn(zoo.N, 5).double(), zoo.labels()
-    source = GradientSource(model)
+    source = PerSampleGradients(model)
     for first in (torch.ones(zoo.N), torch.tensor([1.0, -1, 1, -1])):
         x[:, 0] = first
         (found,) = source.gradients((x, y), "observed")
-        torch.testing.assert_close(found.dense(), oracle.sample_gradients(model, (x, y), zoo.N), **EXACT)
+        torch.testing.assert_close(written(source, found), oracle.sample_gradients(model, (x, y), zoo.N), **EXACT)
 
 
 # Nothing is left on the model
@@ -340,7 +350,7 @@ def test_nothing_is_left_when_the_model_fails_half_way(call):
 
     case.model.body[4].register_forward_pre_hook(fail)
     case.model.train()
-    source, before = GradientSource(case.model), traces(case.model)
+    source, before = PerSampleGradients(case.model), traces(case.model)
     if call < 5:
         with pytest.raises(KeyError, match="half way"):
             next(source.gradients(case.batch, "observed"))
@@ -353,7 +363,7 @@ def test_nothing_is_left_when_the_reader_stops_half_way():
     case = zoo.case(Counting(), 5)
     case.model.train()
     before = traces(case.model)
-    reader = GradientSource(case.model).gradients(case.batch, "expected")
+    reader = PerSampleGradients(case.model).gradients(case.batch, "expected")
     next(reader)
     assert traces(case.model) == before
     reader.close()
@@ -427,7 +437,7 @@ def test_activation_checkpointing_is_told_apart():
 def test_a_scripted_module_is_named():
     scripted = torch.jit.script(nn.Linear(5, 3))
     with pytest.raises(TypeError, match="Module '0' is a ScriptModule.*Pass the module it was made from"):
-        GradientSource(nn.Sequential(scripted))
+        PerSampleGradients(nn.Sequential(scripted))
 
 
 def test_an_empty_batch():

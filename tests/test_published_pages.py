@@ -124,7 +124,7 @@ def test_a_table_of_convolutions_is_that_of_the_committed_results(number):
 
 def test_the_table_of_all_five_is_that_of_the_committed_results():
     heading, *rows = tables(section("Beside the others, tuned, and where it is not first"))[0]
-    with_data = {name for name, entry in METHODS.items() if entry.keeps_data}
+    with_data = {name for name, entry in METHODS.items() if entry.about.keeps_data}
     for title, column in zip(heading[1:], list(zip(*rows, strict=True))[1:], strict=True):
         found = tuned(title.lower())
         ours = found["fopng-k"]

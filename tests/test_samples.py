@@ -9,9 +9,13 @@ from torch import nn
 
 import fopng
 from fopng.core.likelihood import Bernoulli, Categorical, Gaussian
-from fopng.gradients.per_sample import GradientSource
+from fopng.core.tree import from_plain, to_plain
+from fopng.curvature.sampling import LoaderStream
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.replay_draws import BatchSamples, Learnt, Sampled, draw_samples, take_rows
-from fopng.memory.replay_samples import Block, Drawn, SampleMemory
+from fopng.memory.replay_samples import Drawn, SampleBlock, SampleMemory, follow_model
+from fopng.optim.replay import ReplayRunning
+from fopng.optim.replay import seeded as with_key
 
 
 def seeded(seed):
@@ -90,8 +94,7 @@ class TestReservoir:
                 memory, generator = SampleMemory(), seeded(seed)
                 for task, (start, count) in enumerate([(0, 4), (4, 12), (16, 2)]):
                     drawn = draw_samples(numbered(count, start), count, 6, generator)
-                    memory.add([Block.of(part, task) for part in drawn], together=together)
-                    memory.limit(6)
+                    memory = memory.added([SampleBlock.of(part, task) for part in drawn], together=together).limited(6)
                 kept = [int(x) for block in memory.blocks for x in block.batch[0]]
                 assert len(kept) == len(set(kept)) == 6
                 assert len(memory.blocks) == 1 or not together
@@ -112,43 +115,40 @@ class TestReservoir:
                 tuple(map(torch.stack, zip(*(part.batch for part in parts), strict=True))),
                 torch.stack([p.ranks for p in parts]),
             )
-            together.add([Block.of(stacked, task)], together=joined and task == 2)
-            together.limit(7)
+            together = together.added([SampleBlock.of(stacked, task)], together=joined and task == 2).limited(7)
         for r in range(2):
             single = SampleMemory()
             for task, part in enumerate(alone[r]):
-                single.add([Block.of(part, task)], together=joined and task == 2)
-                single.limit(7)
+                single = single.added([SampleBlock.of(part, task)], together=joined and task == 2).limited(7)
             expected = {block.task: block.batch[0].flatten().tolist() for block in single.blocks}
             found = {b.task: b.batch[0][r, : b.members[r]].flatten().tolist() for b in together.blocks if b.members[r]}
             assert found == expected
 
 
 class TestDraws:
-    def memory(self, sizes, together=False):
-        memory, start = SampleMemory(), 0
-        memory.seed(Sampling(3), torch.device("cpu"))
+    def memory(self, sizes):
+        """Samples of tasks of these sizes, and what decides the first draw."""
+        memory, start = SampleMemory(learnt=tuple(map(Learnt, range(len(sizes))))), 0
         for task, count in enumerate(sizes):
-            memory.learnt.append(Learnt(task, []))
-            memory.add(
-                [Block.of(part, task) for part in draw_samples(numbered(count, start), count, count, seeded(task))],
-                together=together,
-            )
+            drawn = draw_samples(numbered(count, start), count, count, seeded(task))
+            memory = memory.added([SampleBlock.of(part, task) for part in drawn], together=False)
             start += count
-        return memory
+        return memory, with_key(ReplayRunning(), Sampling(3), torch.device("cpu")).counters
 
     @pytest.mark.parametrize("sizes", [[12], [3, 9], [1, 2, 9]])
     def test_on_average_every_sample_counts_the_same(self, sizes):
-        memory, weight = self.memory(sizes), torch.zeros(12, dtype=torch.float64)
+        memory, counters = self.memory(sizes)
+        weight = torch.zeros(12, dtype=torch.float64)
         for _ in range(3000):
-            drawn = memory.draw(4)
+            drawn, counters = memory.draw(counters, 4)
             assert float(sum(part.shares.sum() for part in drawn)) == pytest.approx(1.0)
             for part in drawn:
                 weight[part.batch[0].flatten().long()] += part.shares
         torch.testing.assert_close(weight / 3000, torch.full((12,), 1 / 12, dtype=torch.float64), rtol=0, atol=0.012)
 
     def test_all_of_each_task(self):
-        drawn = self.memory([3, 9]).draw_by_task(None)
+        memory, counters = self.memory([3, 9])
+        drawn, _ = memory.draw_by_task(counters, None)
         assert [sorted(int(x) for part in task for x in part.batch[0]) for task in drawn] == [
             [0, 1, 2],
             list(range(3, 12)),
@@ -156,19 +156,17 @@ class TestDraws:
         assert [float(part.shares[0]) for [part] in drawn] == pytest.approx([1 / 3, 1 / 9])
 
     def test_another_draw_each_time_and_the_same_from_the_same_state(self):
-        memory, other = self.memory([12]), SampleMemory()
-        first = memory.draw(5)[0].batch[0]
-        other.load_state_dict(memory.state_dict(), torch.empty(0))
-        second, again = memory.draw(5)[0].batch[0], other.draw(5)[0].batch[0]
-        assert not torch.equal(first, second)
-        assert torch.equal(second, again)
+        memory, counters = self.memory([12])
+        [first], counters = memory.draw(counters, 5)
+        other, saved = from_plain(to_plain((memory, counters)))
+        [second], [again] = memory.draw(counters, 5)[0], other.draw(saved, 5)[0]
+        assert not torch.equal(first.batch[0], second.batch[0])
+        assert torch.equal(second.batch[0], again.batch[0])
 
     def test_samples_follow_the_models_precision_where_they_had_it(self):
-        memory = SampleMemory()
-        memory.follow(torch.empty(0, dtype=torch.float64))
         batch = (torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3), torch.zeros(3, dtype=torch.int64))
-        memory.add([Block.of(Sampled(batch, torch.arange(3).flip(0)), 0)], together=False)
-        memory.follow(torch.empty(0, dtype=torch.bfloat16))
+        memory = SampleMemory((SampleBlock.of(Sampled(batch, torch.arange(3).flip(0)), 0),))
+        memory = follow_model(memory, torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.bfloat16))
         assert [t.dtype for t in memory.blocks[0].batch] == [torch.bfloat16, torch.float32, torch.int64]
 
 
@@ -243,10 +241,11 @@ def test_whether_tasks_are_answered_alike_is_seen(shared):
     model = nn.Linear(1, 2).double()
     model.shared = shared
     batches = [(*batch, 4) for batch in numbered(9)]
-    sampling = BatchSamples(GradientSource(model, predict=ByTask()), batches, seeded(0))
+    stream = LoaderStream(batches, seeded(0))
+    sampling = BatchSamples(PerSampleGradients(model, predict=ByTask()), stream)
     assert sampling.learnt().name == 4
-    assert sampling.learnt().path == ["weight", "bias"]
+    assert sampling.learnt().path == ("weight", "bias")
     assert sampling.answered_alike(sampling.draw(5)[0].batch, [3, 4]) is shared
-    plain = BatchSamples(GradientSource(model, predict=lambda m, b: (m(b[0]), b[1])), batches, seeded(0))
+    plain = BatchSamples(PerSampleGradients(model, predict=lambda m, b: (m(b[0]), b[1])), stream)
     assert not plain.answered_alike(batches[0], [None, None])
-    assert replace(plain, source=GradientSource(model)).answered_alike(batches[0], [None, None])
+    assert replace(plain, source=PerSampleGradients(model)).answered_alike(batches[0], [None, None])

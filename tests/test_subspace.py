@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import oracle
-from fopng.core.layout import ParamLayout
+from flat import named, size
+from fopng.core.vector import Vector
 from fopng.memory.input_subspace import LayerwiseProjector, Subspace
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -113,15 +114,14 @@ def test_a_layer_that_gets_a_bias_knows_nothing_about_it():
 @pytest.mark.parametrize("weigh", [fully, by_value])
 def test_a_layer_loses_what_lies_along_the_directions(samples, lead, weigh):
     model = nn.Sequential(nn.Conv2d(2, 3, 2), nn.LayerNorm(3), nn.Linear(5, 4, bias=False))
-    layout = ParamLayout.of(model)
+    shapes = {name: p.shape for name, p in model.named_parameters()}
     spaces = {
         ("0.weight", "0.bias"): taught([inputs(samples, 9, lead)], 0.95, weigh),
         ("2.weight",): taught([inputs(samples, 5, lead)], 0.95, weigh),
     }
-    frozen = layout.join({"1.bias": torch.ones(3, dtype=torch.float64)})
-    g = random(*lead, layout.size)
-    left = layout.split(LayerwiseProjector(layout, spaces, frozen)(g))
-    given = layout.split(g)
+    frozen = Vector({"1.bias": torch.ones(3, dtype=torch.float64)})
+    given = named(random(*lead, size(shapes)), shapes)
+    left = LayerwiseProjector(spaces, frozen)(given)
     for r in range(lead[0]) if lead else [()]:
         weights = {names: [space.basis[r], space.importance[r]] for names, space in spaces.items()}
         conv = torch.cat([given["0.weight"][r].reshape(3, 8), given["0.bias"][r][:, None]], 1)

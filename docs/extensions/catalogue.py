@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from fopng.lab.report.publishing import method_results
 from fopng.lab.runs.request import defaults_of
 from fopng.lab.runs.result import RunResult
-from fopng.lab.runs.settings import explanations_of, settings_of
+from fopng.lab.runs.settings import settings_of
 from fopng.lab.runs.store import load_results
 from fopng.optim.registry import METHODS, MethodEntry
 
@@ -59,7 +59,7 @@ def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResul
     optimizer = entry.optimizer
     blocks = [
         f"# {section['title']} (`{entry.name}`)",
-        "*Keeps samples of old tasks.*" if entry.keeps_data else "",
+        "*Keeps samples of old tasks.*" if entry.about.keeps_data else "",
         text,
         "## Settings",
         f"Arguments of {{py:class}}`fopng.{optimizer.__name__} <{optimizer.__module__}.{optimizer.__name__}>`, and what `--set` "
@@ -71,7 +71,7 @@ def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResul
 
 
 def _settings(entry: MethodEntry) -> str:
-    texts, defaults = explanations_of(entry.optimizer), defaults_of(entry)
+    texts, defaults = entry.explanations, defaults_of(entry)
     rows = [
         f"| `{name}` | {'' if setting.required else f'`{defaults[name]}`'} | {_explained(texts.get(name, ''))} |"
         for name, setting in settings_of(entry.optimizer).items()
@@ -88,7 +88,7 @@ def _list_pages(app: Sphinx, name: str, source: list[str]) -> None:
         return
     found = sections(source[0])
     first = next(iter(found.values())).start()
-    entries = [(METHODS[name], section["title"]) for name, section in found.items()]
+    entries = [(METHODS[name].about, section["title"]) for name, section in found.items()]
     rows = [
         f"| [{title}](catalogue/{e.name}.md) | `{e.name}` | {e.year} | {e.paper} | {e.keeps} |" for e, title in entries
     ]

@@ -99,8 +99,7 @@ def _part(names: list[str]) -> str:
 
 
 def _home(name: str) -> str:
-    thing = getattr(fopng, name)
-    return f"{thing.__module__}.{name}"
+    return f"{fopng.HOMES[name]}.{name}"
 
 
 def _heading(title: str, line: str = "=") -> str:

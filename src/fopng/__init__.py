@@ -6,7 +6,8 @@ from fopng.optim import METHOD_NAMES
 
 __version__ = "0.1.0"
 
-_ELSEWHERE = {
+HOMES = {
+    "methods": "fopng.optim",
     **dict.fromkeys(METHOD_NAMES, "fopng.optim.optimizers"),
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.core.likelihood"),
     "ContinualOptimizer": "fopng.optim.optimizer",
@@ -18,16 +19,17 @@ _ELSEWHERE = {
     "PredictTask": "fopng.core.batch",
 }
 
-__all__ = [*sorted(_ELSEWHERE), "methods"]
+"""The module of each public name."""
+
+__all__ = sorted(HOMES)
 
 
 def __getattr__(name: str) -> object:
     """Import what is asked for when it is asked for: torch takes a second, and `fopng --help` needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module 'fopng' has no attribute {name!r}")
-    found: object = (
-        import_module("fopng.optim.methods") if name == "methods" else getattr(import_module(_ELSEWHERE[name]), name)
-    )
+    home = HOMES[name]
+    found: object = import_module(f"{home}.methods") if name == "methods" else getattr(import_module(home), name)
     globals()[name] = found
     return found
 

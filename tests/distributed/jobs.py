@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fopng
+from flat import flat
 from fopng.core.batch import map_tensors, sample_count
-from fopng.curvature.estimate import diagonal_fisher, stored_gradients
-from fopng.curvature.moments import layer_moments
-from fopng.gradients.per_sample import GradientSource
+from fopng.core.tree import from_plain, to_plain
+from fopng.curvature.estimate import diagonal_fisher, layer_moments, sample_gradients
+from fopng.curvature.sampling import LoaderStream
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory
-from fopng.memory.sharded import new_memory
+from fopng.optim.fopng_k import FOPNGKState, KroneckerFOPNG
 from fopng.optim.registry import METHODS
-from fopng.parallel.collectives import Peers, Together
+from fopng.parallel.collectives import Communicator, TorchCommunicator
 
 TASKS = 3
 DEVICE = torch.device(os.environ.get("FOPNG_FLEET_DEVICE", "cpu"))
@@ -205,13 +207,14 @@ def live(case: Case, *, alone: bool = False) -> dict[str, Any]:
     for task in range(TASKS):
         life.task(task)
         trace.append(life.parameters())
-    memory, samples = life.optimizer.method.memory, life.optimizer.method.samples
+    state = life.optimizer.pipeline.state
+    memory, samples = state.memory, getattr(state, "samples", None)
     return {
         "parameters": torch.stack(trace),
         "removed": life.removed,
         "generator": life.optimizer.generator.get_state(),
-        "bytes": life.optimizer.method.nbytes,
-        "held": 0 if memory is None else len(getattr(memory, "own", range(memory.count))),
+        "bytes": life.optimizer.pipeline.nbytes,
+        "held": 0 if memory is None else memory.count,
         "samples": 0 if samples is None else sum(sample_count(block.batch) for block in samples.blocks),
         "state": life.optimizer.state_dict()["fopng"]["state"],
     }
@@ -295,8 +298,14 @@ def lack_samples() -> dict[str, Any]:
     except FloatingPointError as failure:
         told["broken"] = str(failure)
     life.task(0)
-    assert life.optimizer.method.memory is not None
-    return {**told, "stored": life.optimizer.method.memory.dense()}
+    memory = life.optimizer.pipeline.state.memory
+    assert memory is not None
+    return {**told, "stored": dense(memory, life.optimizer.source)}
+
+
+def dense(memory: GradientMemory, source: PerSampleGradients) -> Tensor:
+    """`G^T [m, p]`."""
+    return flat(memory.rows(), source.layout.shapes)
 
 
 def share_by_hand() -> dict[str, Any]:
@@ -336,24 +345,26 @@ def uneven_steps() -> dict[str, Any]:
             for batch in life.tasks[task] * (3 if task == life.number == 0 else 1):
                 life.learn(batch)
         life.optimizer.end_task(life.tasks[task])
-    return {"steps": life.optimizer.steps, "share": life.optimizer.method.full_share(), "parameters": life.parameters()}
+    method, state = life.optimizer.method, life.optimizer.pipeline.state
+    assert isinstance(method, KroneckerFOPNG)
+    assert isinstance(state, FOPNGKState)
+    return {"steps": life.optimizer.steps, "share": method.full_share(state), "parameters": life.parameters()}
 
 
-def estimates(batches: list[Any], peers: Peers) -> dict[str, Tensor]:
+def estimates(batches: list[Any], communicator: Communicator) -> dict[str, Tensor]:
     """What is estimated of a model on data of which this process has a part."""
     torch.manual_seed(3)
-    source, draws = GradientSource(trunk().double()), torch.Generator().manual_seed(4)
-    moments = layer_moments(source, batches, samples=5, generator=draws, peers=peers)
-    memory = new_memory(source.layout, capacity=None, peers=peers)
-    for task in range(2):
-        memory.append(*stored_gradients(source, batches, 5, generator=draws, peers=peers, turn=task))
-    whole = GradientMemory(source.layout)
-    whole.load_state_dict(memory.state_dict())
+    source = PerSampleGradients(trunk().double())
+    stream = LoaderStream(batches, torch.Generator().manual_seed(4), communicator)
+    moments = layer_moments(source, stream, samples=5)
+    memory = GradientMemory()
+    for _ in range(2):
+        memory = memory.appended(*sample_gradients(source, stream, 5))
     return {
-        "saved": whole.dense(),
-        "fisher": diagonal_fisher(source, batches, labels="sampled", generator=draws, peers=peers),
+        "saved": dense(from_plain(to_plain(memory)), source),
+        "fisher": flat(diagonal_fisher(source, stream, labels="sampled"), source.layout.shapes),
         "signals": moments.layers["6.weight", "6.bias"].signals,
-        "stored": memory.dense(),
+        "stored": dense(memory, source),
         "gram": memory.gram(None),
     }
 
@@ -363,4 +374,4 @@ def uneven() -> dict[str, Tensor]:
     x, y = data(EVERY[0])[0][0]
     order = sorted((row, process) for process, n in enumerate((5, 3)) for row in range(n))
     own = [k for k, (_, process) in enumerate(order) if process == dist.get_rank()]
-    return estimates([(x[own[:2]], y[own[:2]]), (x[own[2:]], y[own[2:]])], Together(None, torch.device("cpu")))
+    return estimates([(x[own[:2]], y[own[:2]]), (x[own[2:]], y[own[2:]])], TorchCommunicator(None, torch.device("cpu")))

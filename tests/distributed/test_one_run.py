@@ -13,7 +13,7 @@ import torch
 
 from distributed import jobs
 from distributed.fleet import launch
-from fopng.parallel.collectives import ALONE
+from fopng.parallel.collectives import SINGLE_PROCESS
 from methods.worlds import tensors
 
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
@@ -50,18 +50,16 @@ def test_every_method_ends_where_one_process_does(count: int, tmp_path: Path):
             if expected["removed"] is not None:
                 torch.testing.assert_close(each["removed"], expected["removed"], **TOLERANCE)
         check_state(found[-1]["state"], expected["state"])
-        check_spread([each["held"] for each in found], expected["held"])
+        # stored gradients are the same everywhere, kept samples are spread
+        assert {each["held"] for each in found} == {expected["held"]}
         check_spread([each["samples"] for each in found], expected["samples"])
 
     each_case(jobs.cases(count), check)
 
 
 def check_state(found: Any, expected: Any) -> None:
-    """What is saved has the form of one process's state; a memory may be cut into other pieces."""
-    own, others = (
-        {key: tuple(tensor.shape) for key, tensor in tensors(state).items() if '", "' not in key}
-        for state in (found, expected)
-    )
+    """What is saved has the form of one process's state."""
+    own, others = ({key: tuple(tensor.shape) for key, tensor in tensors(state).items()} for state in (found, expected))
     assert own == others
 
 
@@ -93,7 +91,7 @@ def test_a_state_of_two_processes_goes_on_in_four_and_in_one(tmp_path: Path):
 
 
 def test_shards_may_differ_in_size(tmp_path: Path):
-    expected = jobs.estimates([jobs.data(jobs.EVERY[0])[0][0]], ALONE)
+    expected = jobs.estimates([jobs.data(jobs.EVERY[0])[0][0]], SINGLE_PROCESS)
     for found in launch(2, "uneven", tmp_path / "fleet"):
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12, msg=name)

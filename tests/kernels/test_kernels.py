@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fopng.core.kernels import forced, usable
+from fopng.core.vector import Vector
 from fopng.curvature.metric import Diagonal
 from fopng.gradients.layers import LinearGradients
 from fopng.lab.benchmarks import Scenario
@@ -54,21 +55,27 @@ def test_the_plain_way_is_taken_without_cuda_in_other_precisions_and_under_autoc
 @pytest.mark.parametrize(("m", "i", "o"), [(1, 256, 1), (70, 256, 65), (33, 784, 100), (5, 2048, 7)])
 def test_products_with_stored_gradients(m, i, o, bias):
     gradients = LinearGradients(drawn(3, m, 1, i), drawn(3, m, 1, o), bias=bias)
-    longer = drawn(3, gradients.size + 7)
-    fused, plain = both(lambda: gradients.rmatvec(longer[:, 3 : 3 + gradients.size]))
+    # parts of a longer vector
+    longer = drawn(3, o * i + o + 7)
+    weight, own_bias = longer[:, 3 : 3 + o * i].view(3, o, i), longer[:, 3 + o * i : 3 + o * i + o]
+    fused, plain = both(lambda: gradients.rmatvec([weight, own_bias if bias else None]))
     torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-5 * float(plain.abs().max()))
 
 
 @pytest.mark.parametrize("p", [1, 4096, 10_001])
 @pytest.mark.parametrize("radius", [0.3, "own"])
 def test_the_natural_step(p, radius):
-    metric = Diagonal(torch.rand(4, p, device=DEVICE), damping=0.1)
+    values = torch.rand(4, p, device=DEVICE)
+    metric = Diagonal(Vector({"weight": values}, 1), damping=0.1)
     g = drawn(4, p)
     g[1] = 0
     eta = torch.rand(4, device=DEVICE) if radius == "own" else radius
-    fused, plain = both(lambda: trust_region_step(metric, g, radius=eta))
-    torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-7)
-    assert not fused[1].any()
+    found = trust_region_step(metric, Vector({"weight": g}, 1), radius=eta)["weight"]
+    direction = g / (values + 0.1)
+    length = (g * direction).sum(-1).sqrt()
+    expected = direction * (eta / length).nan_to_num(posinf=0.0).unsqueeze(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    assert not found[1].any()
 
 
 @pytest.mark.parametrize("factor", [0.7, "own"])

@@ -25,6 +25,7 @@ from methods.worlds import (
     World,
     data,
     flat,
+    kept,
     live,
     make,
     multi_head,
@@ -238,7 +239,8 @@ def test_zeroed_gradients_of_other_heads_do_not_make_them_take_part(name):
     """`zero_grad(set_to_none=False)` keeps the first head's gradient as zeros; begin_task clears it."""
     world, other = multi_head(), None
     other = copied(world)
-    optimizer, plain = make(name, world), make(name, other)
+    # momentum, so that what is summed up outlives the gradient
+    optimizer, plain = make(name, world, momentum=0.5), make(name, other, momentum=0.5)
     for task in range(2):
         for here, stepping in ((world, optimizer), (other, plain)):
             here.enter(task)
@@ -388,7 +390,7 @@ def test_half_precision_parameters(name):
     start = flat(world.model)
     run(optimizer, world, epochs=2)
     assert {p.dtype for p in world.model.parameters()} == {torch.bfloat16}
-    own = {key: t for key, t in tensors(optimizer.method.state_dict()).items() if not key.startswith("/samples")}
+    own = {key: t for key, t in kept(optimizer).items() if not key.startswith("/state/samples")}
     assert {t.dtype for t in own.values()} <= {torch.float32, torch.int64}
     assert flat(world.model).isfinite().all()
     assert not torch.equal(flat(world.model), start)
@@ -480,6 +482,16 @@ def test_a_step_without_any_gradient_changes_nothing(name):
     optimizer.step()
     assert torch.equal(flat(world.model), before)
     assert_equal(snapshot(optimizer), state)
+
+
+@every_method
+def test_a_parameter_without_elements_is_no_obstacle(name):
+    world = single_head()
+    world.model.register_parameter("none", nn.Parameter(torch.zeros(0, 3, dtype=torch.float64)))
+    loss = world.loss
+    world.loss = lambda batch: loss(batch) + world.model.none.sum()
+    found = run(make(name, world), world)
+    assert found.isfinite().all()
 
 
 @every_method
@@ -648,7 +660,7 @@ def test_a_state_moves_between_precisions(name):
     small = World(copied(world).model.float(), data(dtype=torch.float32), world.ask)
     other = make(name, small, momentum=0.5)
     other.load_state_dict(saved(optimizer))
-    floating = [t for t in tensors(other.method.state_dict()).values() if t.is_floating_point()]
+    floating = [t for t in kept(other).values() if t.is_floating_point()]
     assert {t.dtype for t in floating} <= {torch.float32}
     small.loss(small.loaders[1][0]).backward()
     other.step()
@@ -663,7 +675,7 @@ def test_a_model_may_change_its_precision_between_tasks(name):
     world.model.float()
     world.loaders = data(dtype=torch.float32)
     assert run(optimizer, world, range(2, 3)).dtype == torch.float32
-    floating = [t for t in tensors(optimizer.method.state_dict()).values() if t.is_floating_point()]
+    floating = [t for t in kept(optimizer).values() if t.is_floating_point()]
     assert {t.dtype for t in floating} <= {torch.float32}
 
 
@@ -680,6 +692,9 @@ def test_a_state_of_another_method_or_model_is_refused(name):
     shallow = World(nn.Sequential(nn.Linear(5, 4)), world.loaders)
     with pytest.raises(ValueError, match=r"2\.weight"):
         make(name, shallow).load_state_dict(state)
+    renamed = {**state, "fopng": {**state["fopng"], "state": {"node": "MemoryOfOld"}}}
+    with pytest.raises(ValueError, match="MemoryOfOld"):
+        make(name, world).load_state_dict(renamed)
     with pytest.raises(ValueError, match="plain torch optimizer"):
         make(name, world).load_state_dict(torch.optim.SGD(world.model.parameters()).state_dict())
     with pytest.raises(ValueError, match="Expected a state with 2 parameter groups, got 1"):

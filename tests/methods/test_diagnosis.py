@@ -5,7 +5,22 @@ import math
 import pytest
 import torch
 
-from methods.worlds import FISHER, INPUTS, KRONECKER, METHODS, PROJECTED, flat, live, make, run, single_head, tensors
+from flat import flat as flat_vector
+from fopng.core.vector import Vector
+from methods.worlds import (
+    FISHER,
+    INPUTS,
+    KRONECKER,
+    METHODS,
+    PROJECTED,
+    flat,
+    kept,
+    live,
+    make,
+    run,
+    single_head,
+    tensors,
+)
 
 every_method = pytest.mark.parametrize("name", METHODS)
 FIGURES = ("removed_fraction", "angle", "fisher_norm", "condition")
@@ -30,13 +45,15 @@ def test_the_figures_are_those_of_the_step_that_was_taken(name):
     run(optimizer, world, range(2))
     optimizer.begin_task(2)
     optimizer.refresh(world.loaders[2])
-    total = optimizer.method.vectors.get("momentum", torch.zeros_like(flat(world.model)))
+    pipeline, shapes = optimizer.pipeline, optimizer.layout.shapes
+    momentum, anchor = pipeline.running.momentum, getattr(pipeline.state, "anchor", None)
+    total = torch.zeros_like(flat(world.model)) if momentum is None else flat_vector(momentum, shapes)
     for batch in world.loaders[2]:
         optimizer.zero_grad()
         world.loss(batch).backward()
         raw, before = torch.cat([p.grad.flatten() for p in world.model.parameters()]), flat(world.model)
         total = 0.5 * total + raw
-        pull = before - optimizer.method.vectors.get("anchor", before)
+        pull = torch.zeros_like(before) if anchor is None else before - flat_vector(anchor, shapes)
         optimizer.step()
         v, told = before - flat(world.model), optimizer.diagnose()
         cosine = raw @ v / raw.norm() / v.norm()
@@ -46,15 +63,16 @@ def test_the_figures_are_those_of_the_step_that_was_taken(name):
         else:
             torch.testing.assert_close(told.fisher_norm, v.norm())
         if name not in PROJECTED:
-            kept = v / 0.05 - pull / 10_000 if name == "NCL" else v / 0.05
-            removed = total - kept if name in (*KRONECKER, *INPUTS) else torch.zeros_like(total)
+            left = v / 0.05 - pull / 10_000 if name == "NCL" else v / 0.05
+            removed = total - left if name in (*KRONECKER, *INPUTS) else torch.zeros_like(total)
             torch.testing.assert_close(told.removed_fraction, removed.norm() / total.norm())
             assert told.condition.isnan()
             continue
-        projector = optimizer.method.projector
-        B = projector.basis.dense().T
+        projector = pipeline.prepared(Vector(dict(world.model.named_parameters()))).projector
+        B = flat_vector(projector.basis.rows(), shapes).T
         assert told.directions == B.shape[1] == 8
-        metric = torch.ones_like(raw) if name in ("OGD", "ONG") else optimizer.method.vectors["fisher_new"] + 1e-3
+        euclidean = name in ("OGD", "ONG")
+        metric = torch.ones_like(raw) if euclidean else flat_vector(pipeline.state.fisher_new.values, shapes) + 1e-3
         A = B.T @ (B / metric[:, None])
         printed = name.startswith("FOPNG")
         A += torch.eye(8, dtype=A.dtype) * (1e-3 if printed else 1e-6 * A.diagonal().mean())
@@ -79,9 +97,7 @@ def test_bytes_are_those_of_the_state(name):
     world = single_head()
     optimizer = make(name, world, momentum=0.5)
     for _ in live(optimizer, world):
-        held = tensors(optimizer.method.state_dict())
-        floating = [t for key, t in held.items() if t.is_floating_point() or key.startswith("/samples/blocks")]
-        assert optimizer.diagnose().bytes == sum(t.numel() * t.element_size() for t in floating)
+        assert optimizer.diagnose().bytes == sum(t.numel() * t.element_size() for t in kept(optimizer).values())
 
 
 @every_method
@@ -112,3 +128,18 @@ def test_a_zero_gradient_takes_no_step_and_has_no_angle(name):
     assert torch.equal(flat(world.model), before)
     assert told.fisher_norm == 0
     assert math.isnan(told.angle)
+
+
+@every_method
+def test_a_gradient_that_was_written_over_is_told(name):
+    world = single_head()
+    optimizer = make(name, world)
+    run(optimizer, world, range(2))
+    optimizer.begin_task(2)
+    optimizer.refresh(world.loaders[2])
+    world.loss(next(iter(world.loaders[2]))).backward()
+    optimizer.step()
+    optimizer.diagnose()
+    optimizer.zero_grad(set_to_none=False)
+    with pytest.raises(RuntimeError, match="written over. Ask right after step"):
+        optimizer.diagnose()

@@ -1,6 +1,7 @@
 """Every method equals the dense formula of the paper, parameter by parameter after every step."""
 
 from collections.abc import Collection
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ from torch import Tensor, nn
 
 import fopng
 import zoo
+from flat import named
+from fopng.curvature.fishers import DiagonalFisher
 from methods.dense import Dense
-from methods.worlds import PROJECTED, World, flat, make, multi_head, run, single_head
+from methods.worlds import PROJECTED, World, flat, make, multi_head, run, single_head, step_of
 
 WORLDS = {"single-head": single_head, "multi-head": multi_head}
 VARIANTS = {
@@ -245,11 +248,14 @@ def test_in_the_identity_metric_the_orthogonal_form_is_ogd(name):
         member.begin_task(0)
         member.end_task(world.loaders[0])
     ones = torch.ones_like(flat(world.model))
-    optimizer.method.vectors |= {"fisher_old": ones, "fisher_new": ones - optimizer.method.damping}
+    shapes, state = optimizer.layout.shapes, optimizer.pipeline.state
+    fishers = {"fisher_old": ones, "fisher_new": ones - optimizer.method.damping}
+    made = {own.name: DiagonalFisher(named(fishers[own.name], shapes)) for own in fields(state) if own.name in fishers}
     if name == "FOPNGPreFisher":
-        optimizer.method.memory = ogd.method.memory
+        made["gradients"] = ogd.pipeline.state.gradients
+    optimizer.pipeline.state = replace(state, **made)
     g = torch.randn_like(ones)
-    along, expected = (m.method.update(g, lr=1.0, theta=None) for m in (optimizer, ogd))
+    along, expected = (step_of(member, g, 1.0) for member in (optimizer, ogd))
     assert_same(along, expected / expected.norm())
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import fopng
 import zoo
+from flat import flat as flat_vector
 from methods.worlds import World, flat, make, multi_head, run, single_head
 
 WORLDS = {"single-head": single_head, "multi-head": multi_head}
@@ -87,6 +88,11 @@ class DenseMAS(Quadratic):
         self.W, self.anchor = self.W + total / count, flat(world.model)
 
 
+def importance(optimizer: fopng.ContinualOptimizer) -> Tensor:
+    """What parameters are pulled with, `[p]`."""
+    return flat_vector(optimizer.pipeline.state.weights, optimizer.layout.shapes)
+
+
 def assert_follows(name: str, dense: Quadratic, world: World, settings: dict, epochs: int = 2) -> None:
     optimizer = make(name, world, **settings)
     for task, loader in enumerate(world.loaders):
@@ -101,7 +107,7 @@ def assert_follows(name: str, dense: Quadratic, world: World, settings: dict, ep
                 torch.testing.assert_close(flat(world.model), flat(dense.world.model), rtol=1e-10, atol=1e-12)
         optimizer.end_task(loader)
         dense.end_task(loader)
-        torch.testing.assert_close(optimizer.method.vectors["importance"], dense.W, rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(importance(optimizer), dense.W, rtol=1e-8, atol=1e-12)
     assert dense.W.max() > 1e-6
 
 
@@ -127,7 +133,7 @@ def test_the_sensitivity_of_models_of_every_kind(build):
     run(optimizer, world)
     dense = DenseMAS(world, 0.1, 1.0)
     dense.end_task(world.loaders[0])
-    torch.testing.assert_close(optimizer.method.vectors["importance"], dense.W, rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(importance(optimizer), dense.W, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
@@ -144,7 +150,7 @@ def test_the_path_of_the_first_task_counts_whoever_walks_it(kind):
         omega -= g * (flat(world.model) - before)
     optimizer.end_task(world.loaders[0])
     expected = (omega / ((flat(world.model) - start) ** 2 + 0.1)).clamp(min=0)
-    torch.testing.assert_close(optimizer.method.vectors["importance"], expected, rtol=1e-8, atol=1e-14)
+    torch.testing.assert_close(importance(optimizer), expected, rtol=1e-8, atol=1e-14)
 
 
 def test_sensitivity_needs_no_labels():
@@ -155,7 +161,7 @@ def test_sensitivity_needs_no_labels():
     optimizer.begin_task(0)
     optimizer.end_task([x])
     each = [gradient(model(own).square().sum(), model).abs() for own in x]
-    found = optimizer.method.vectors["importance"] * 4
+    found = importance(optimizer) * 4
     assert any(torch.allclose(found, sum(some)) for some in combinations(each, 4))
 
 

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
+from flat import flat as flat_vector
 from methods.worlds import METHODS, PROJECTED, flat
 from oracle import diagonal_fisher, sample_gradients
 
@@ -99,5 +100,7 @@ def test_what_is_kept_is_autograds_one_sample_at_a_time(kind):
         torch.cat([sample_gradients(model, batch, 4, score, predict) for batch in batches])
         for score in (log_likelihood, ground_truth)
     )
-    torch.testing.assert_close(optimizer.method.vectors["fisher_old"], diagonal_fisher(rows), rtol=1e-10, atol=1e-14)
-    torch.testing.assert_close(optimizer.method.memory.dense(), stored, rtol=1e-10, atol=1e-14)
+    state, shapes = optimizer.pipeline.state, optimizer.layout.shapes
+    found = flat_vector(state.fisher_old.values, shapes)
+    torch.testing.assert_close(found, diagonal_fisher(rows), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(flat_vector(state.memory.rows(), shapes), stored, rtol=1e-10, atol=1e-14)

@@ -1,18 +1,29 @@
 """What is known of natural continual learning."""
 
-import torch
+from dataclasses import replace
 
-from fopng.curvature.kronecker import KroneckerFisher
+import torch
+from torch import Tensor
+
+import fopng
+from flat import flat as flat_vector
+from flat import named
 from fopng.curvature.moments import Moments
 from methods.worlds import flat, make, multi_head, run, single_head
 
 
 def remembering(**settings):
-    """One task done; the method, and where the parameters are."""
+    """One task done; the optimizer, and where the parameters are."""
     world = single_head()
     optimizer = make("NCL", world, **settings)
     run(optimizer, world, range(1))
-    return optimizer.method, flat(world.model)
+    return optimizer, flat(world.model)
+
+
+def update(optimizer: fopng.NCL, g: Tensor, *, lr: float, theta: Tensor) -> Tensor:
+    """The step that is subtracted."""
+    g, theta = (named(x, optimizer.layout.shapes) for x in (g, theta))
+    return flat_vector(optimizer.pipeline.step(g, lr=lr, theta=theta, rehearser=None).v, optimizer.layout.shapes)
 
 
 def test_without_prior_precision_it_is_sgd():
@@ -27,23 +38,24 @@ def test_without_prior_precision_it_is_sgd():
 
 
 def test_with_a_precision_of_zero_it_is_sgd():
-    method, theta = remembering()
-    method.matrices, method.vectors = {}, {"anchor": theta}
-    method.remember(Moments({}, torch.zeros_like(theta)))
-    method.forget_derived()
+    optimizer, theta = remembering()
+    method, pipeline, here = optimizer.method, optimizer.pipeline, named(theta, optimizer.layout.shapes)
+    state = method.remembered(replace(pipeline.state, moments=None, tasks=0), Moments({}, here.zeros()))
+    pipeline.state = replace(state, used=method.used(state, here))
     g = torch.randn_like(theta)
-    torch.testing.assert_close(method.update(g, lr=0.1, theta=theta + 1), 0.1 * g)
+    torch.testing.assert_close(update(optimizer, g, lr=0.1, theta=theta + 1), 0.1 * g)
 
 
 def test_it_rests_where_the_penalised_loss_does():
     """`g + (F_old + I / s) (theta - theta*) = 0`: the Laplace posterior's mode, whatever the preconditioner."""
-    method, theta = remembering(strength=50.0)
-    fisher: KroneckerFisher = method.old_fisher()
+    optimizer, theta = remembering(strength=50.0)
+    state, shapes = optimizer.pipeline.state, optimizer.layout.shapes
+    fisher = optimizer.method.old_fisher(state.moments, shapes)
     here = theta + torch.randn_like(theta)
-    moved = here - method.vectors["anchor"]
-    g = -(fisher(moved) + moved / 50)
-    assert method.update(g, lr=1.0, theta=here).abs().max() < 1e-10
-    assert method.update(1.01 * g, lr=1.0, theta=here).abs().max() > 1e-4
+    moved = here - flat_vector(state.anchor, shapes)
+    g = -(flat_vector(fisher(named(moved, shapes)), shapes) + moved / 50)
+    assert update(optimizer, g, lr=1.0, theta=here).abs().max() < 1e-10
+    assert update(optimizer, 1.01 * g, lr=1.0, theta=here).abs().max() > 1e-4
 
 
 def test_a_head_without_an_old_value_is_not_pulled():

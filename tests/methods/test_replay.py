@@ -6,7 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
-from fopng.optim.rehearsal import gradients_by_task
+from flat import flat as flat_vector
+from flat import named
+from fopng.core.vector import Vector
+from fopng.optim.method import Prepared, Step
+from fopng.optim.replay import gradients_by_task
 from methods.test_importance import gradient, put
 from methods.worlds import Heads, World, data, flat, live, make, multi_head, run, single_head
 from test_cone import nearest_in_cone
@@ -155,14 +159,17 @@ def test_gem_adds_its_margin_where_a_gradient_does_not_obey():
     for task in range(2):
         optimizer.begin_task(task), optimizer.end_task(world.loaders[task])
     old = torch.stack([gradient(world.loss(world.whole(task)), world.model) for task in range(2)])
-    method = optimizer.method
-    method._old = old
+    pipeline, shapes = optimizer.pipeline, optimizer.layout.shapes
+
+    def update(g: Tensor) -> Tensor:
+        step = Step(pipeline.state, pipeline.running, Prepared(), 1.0, named(g, shapes), named(old, shapes))
+        return flat_vector(optimizer.method.base(named(g, shapes), step), shapes)
+
     against, with_them = -old.sum(0) + 0.1 * torch.randn_like(old[0]), old.sum(0)
     assert bool((old @ against < 0).any())
     assert bool((old @ with_them >= 0).all())
-    found = method.update(against, lr=1.0, theta=None)
-    torch.testing.assert_close(found, nearest_in_cone(against, old) + 0.5 * old.sum(0), rtol=1e-8, atol=1e-10)
-    assert torch.equal(method.update(with_them, lr=1.0, theta=None), with_them)
+    torch.testing.assert_close(update(against), nearest_in_cone(against, old) + 0.5 * old.sum(0), rtol=1e-8, atol=1e-10)
+    assert torch.equal(update(with_them), with_them)
 
 
 def test_gem_with_one_memory_is_a_gem():
@@ -282,7 +289,7 @@ def test_memories_have_the_size_that_was_asked_for(name, heads):
     world = WORLDS[heads]()
     optimizer = make(name, world, predict=None if heads == "shared" else world.ask, **sizes[name])
     run(optimizer, world)
-    kept = optimizer.method.samples.blocks
+    kept = optimizer.pipeline.state.samples.blocks
     assert sum(block.rows for block in kept) == {"ER": 7, "AGEM": 9, "GEM": 9}[name]
     assert (len(kept) == 1) == (heads == "shared" and name != "GEM")
     seen = torch.cat([batch[0] for loader in world.loaders for batch in loader])
@@ -310,7 +317,7 @@ def test_lwf_asks_the_old_model_once_a_task():
     expected = world.model(x).detach()
     life = live(optimizer, world, range(1, 2), epochs=3)
     for _ in life:
-        [block] = optimizer.method.samples.blocks
+        [block] = optimizer.pipeline.state.samples.blocks
         order = [int((x == own).all(1).nonzero()) for own in block.batch[0]]
         torch.testing.assert_close(block.answers, expected[order], rtol=1e-12, atol=1e-12)
 
@@ -367,7 +374,7 @@ def test_sequences_of_different_lengths_in_dictionaries(name):
     life = live(optimizer, world, epochs=2)
     while next(life) != (1, 0):
         pass
-    kinds = {tuple(block.batch["text"].shape) for block in optimizer.method.samples.blocks}
+    kinds = {tuple(block.batch["text"].shape) for block in optimizer.pipeline.state.samples.blocks}
     assert kinds == {(6, 4), (3, 6)}
     for _ in life:
         pass
@@ -403,14 +410,15 @@ class Counted:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def gradient(self, drawn: Tensor) -> Tensor:
-        return self.gradients([drawn])[0]
+    def gradient(self, drawn: Tensor) -> Vector:
+        self.asked.append(1)
+        return Vector({"weight": drawn})
 
-    def gradients(self, drawn) -> Tensor:
+    def gradients(self, drawn) -> Vector:
         self.asked.append(len(drawn))
-        return torch.stack(list(drawn))
+        return Vector({"weight": torch.stack(list(drawn))}, 1)
 
-    def together(self, g: Tensor) -> Tensor:
+    def together(self, g: Vector) -> Vector:
         return 2 * g
 
 
@@ -423,4 +431,4 @@ def test_a_row_a_task_however_many_draws_it_has(sizes, asked):
     if not any(sizes):
         assert found is None
     else:
-        torch.testing.assert_close(found, torch.stack([2 * sum(task) for task in tasks if task]))
+        torch.testing.assert_close(found["weight"], torch.stack([2 * sum(task) for task in tasks if task]))

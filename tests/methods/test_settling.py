@@ -4,11 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from fopng.optim.fopng_k import LENGTHS
-from fopng.optim.weight_averaging import MEAN, START, STEPS
-from methods.worlds import KRONECKER, Heads, flat, live, make, multi_head, run, single_head
+from flat import flat as flat_vector
+from flat import named
+from fopng.core.tree import to_plain
+from fopng.optim.weight_averaging import AveragingRunning
+from methods.worlds import KRONECKER, Heads, flat, live, make, multi_head, run, single_head, tensors
 
 pytestmark = pytest.mark.parametrize("name", KRONECKER)
+
+
+def follows(optimizer) -> bool:
+    """Whether a mean is kept, or where the task began."""
+    running = optimizer.pipeline.running
+    return running.mean is not None or running.start is not None
 
 
 def lived(optimizer, world, tasks, epochs=5):
@@ -31,16 +39,17 @@ def test_with_zero_it_is_the_last_step(name):
     optimizer = make(name, world, merging=0.0)
     path = lived(optimizer, world, range(2))
     assert torch.equal(flat(world.model), path[-1])
-    assert not {MEAN, START} & optimizer.method.vectors.keys()
+    assert not follows(optimizer)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.4])
 def test_its_age_is_that_of_the_last_part_of_the_steps(name, part):
     """Parameters that walk along a line: how far behind the end they are put is half of that part of the way."""
-    method, steps = make(name, single_head(), averaging=part).method, 2000
+    optimizer, steps, running = make(name, single_head(), averaging=part), 2000, AveragingRunning()
+    method, shapes = optimizer.method, optimizer.layout.shapes
     for step in range(steps + 1):
-        method.follow(torch.full((39,), float(step), dtype=torch.float64))
-    behind = 1 - method.vectors[MEAN] / steps
+        running = method.follow(running, named(torch.full((39,), float(step), dtype=torch.float64), shapes))
+    behind = 1 - flat_vector(running.mean, shapes) / steps
     torch.testing.assert_close(behind, torch.full_like(behind, part / 2), rtol=0, atol=1e-3)
 
 
@@ -52,14 +61,15 @@ def test_what_is_kept_of_a_task_is_measured_where_it_ends(name):
     again = make(name, world, generator=torch.Generator().manual_seed(3))
     again.begin_task(0)
     again.end_task(world.loaders[0])
-    for kind in ("vectors", "matrices"):
-        found, expected = getattr(first.method, kind), getattr(again.method, kind)
-        assert expected.keys() <= found.keys()
+    if name == "KroneckerFOPNG":
+        counted = [(own.pipeline.state.steps, own.pipeline.state.stepped) for own in (first, again)]
         # the second knows nothing of its steps
-        counted = {LENGTHS} if (name, kind) == ("KroneckerFOPNG", "matrices") else set()
-        assert found.keys() - expected.keys() == counted
-        for key, value in expected.items():
-            torch.testing.assert_close(found[key], value)
+        assert counted == [(6, 1), (0, 0)]
+    assert first.pipeline.state.tasks == again.pipeline.state.tasks == 1
+    found, expected = (tensors(to_plain([own.pipeline.state, own.pipeline.running])) for own in (first, again))
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value)
 
 
 @pytest.mark.parametrize("at", [(0, 1), (1, 0)])
@@ -92,7 +102,7 @@ def test_a_state_with_a_mean_goes_on_without_one(name, merging):
     steps = live(first, world, range(1, 2), 2)
     for _ in range(3):
         next(steps)
-    assert MEAN in first.method.vectors
+    assert first.pipeline.running.mean is not None
     second = make(name, world, merging=merging)
     second.load_state_dict(first.state_dict())
     second.zero_grad()
@@ -101,7 +111,7 @@ def test_a_state_with_a_mean_goes_on_without_one(name, merging):
     last = flat(world.model)
     second.end_task(world.loaders[1])
     assert torch.equal(flat(world.model), last)
-    assert not {MEAN, START} & second.method.vectors.keys()
+    assert not follows(second)
 
 
 def test_without_either_nothing_is_followed(name):
@@ -110,21 +120,19 @@ def test_without_either_nothing_is_followed(name):
     steps = live(optimizer, world, range(1))
     for _ in range(2):
         next(steps)
-    assert STEPS not in optimizer.method.matrices
+    assert optimizer.pipeline.running.steps is None
 
 
-def test_merging_alone_asks_for_the_parameters_where_a_task_begins(name):
-    """NCL's pull asks always."""
+def test_merging_alone_looks_at_the_parameters_where_a_task_begins(name):
+    """Steps after the first leave what is kept as it is."""
     world = single_head()
     optimizer = make(name, world, merging=0.3)
-    asked = []
     for task in range(2):
-        steps = live(optimizer, world, range(task, task + 1))
-        for _ in world.loaders[task]:
-            asked.append(optimizer.method.needs_parameters)
-            next(steps)
-        assert [*steps] == []
-    assert asked == [n == 0 or name == "NCL" for loader in world.loaders[:2] for n in range(len(loader))]
+        start = flat(world.model)
+        kept = [optimizer.pipeline.running for _ in live(optimizer, world, range(task, task + 1))]
+        assert len(kept) == len(world.loaders[task])
+        assert all(running is kept[0] for running in kept)
+        assert torch.equal(flat_vector(kept[0].start, optimizer.layout.shapes), start)
 
 
 def test_a_task_without_a_step_ends_where_it_began(name):
@@ -233,17 +241,20 @@ def test_rows_that_come_in_a_first_task_that_was_not_begun(name):
     assert flat(world.model).isfinite().all()
 
 
-def test_a_step_that_a_device_drops_leaves_the_way_right(name):
+def test_a_step_that_a_device_drops_leaves_the_way_right(name, monkeypatch):
     """A first step whose gradient is not finite, on a device that is not waited for: nothing moves, and the task begins there."""
     world = single_head()
     optimizer = make(name, world, merging=0.5)
     run(optimizer, world, range(1))
     start = flat(world.model)
     optimizer.begin_task(1)
-    names = optimizer.layout.names
-    with torch.no_grad():
-        optimizer._step_method(names, torch.full_like(start, torch.nan), torch.tensor(False))
+    for parameter in world.model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    with monkeypatch.context() as device:
+        device.setattr(optimizer, "_check_finite", lambda g: g.finite())
+        optimizer.step()
     assert torch.equal(flat(world.model), start)
+    optimizer.zero_grad()
     world.loss(world.loaders[1][0]).backward()
     optimizer.step()
     last = flat(world.model)
@@ -252,7 +263,7 @@ def test_a_step_that_a_device_drops_leaves_the_way_right(name):
 
 
 def test_an_end_that_failed_can_be_tried_again(name):
-    """The mean is in the model then, and stays what it was."""
+    """It has changed nothing, and the mean comes into the model once."""
     world = single_head()
     twin = world.twin()
     expected = run(make(name, twin, averaging=0.5, generator=torch.Generator().manual_seed(2)), twin, range(1))
@@ -260,8 +271,10 @@ def test_an_end_that_failed_can_be_tried_again(name):
     steps = live(optimizer, world, range(1))
     for _ in world.loaders[0]:
         next(steps)
+    last = flat(world.model)
     with pytest.raises(RuntimeError):
         optimizer.end_task([(torch.randn(3, 7, dtype=torch.float64), torch.zeros(3, dtype=torch.int64))])
+    assert torch.equal(flat(world.model), last)
     optimizer.end_task(world.loaders[0])
     assert torch.equal(flat(world.model), expected)
     assert not optimizer.in_task
@@ -273,12 +286,12 @@ def test_numbers_that_are_not_finite_change_nothing(name):
     steps = live(optimizer, world, range(1))
     for _ in range(2):
         next(steps)
-    mean = optimizer.method.vectors[MEAN].clone()
+    mean = flat_vector(optimizer.pipeline.running.mean, optimizer.layout.shapes)
     optimizer.zero_grad()
     (world.loss(world.loaders[0][0]) * float("nan")).backward()
     with pytest.raises(FloatingPointError):
         optimizer.step()
-    assert torch.equal(optimizer.method.vectors[MEAN], mean)
+    assert torch.equal(flat_vector(optimizer.pipeline.running.mean, optimizer.layout.shapes), mean)
 
 
 def test_merging_ends_part_of_the_way_back_from_the_second_task_on(name):
@@ -289,7 +302,7 @@ def test_merging_ends_part_of_the_way_back_from_the_second_task_on(name):
     start = flat(world.model)
     path = lived(optimizer, world, range(1, 2))
     torch.testing.assert_close(flat(world.model), 0.7 * path[-1] + 0.3 * start)
-    assert not {MEAN, START} & optimizer.method.vectors.keys()
+    assert not follows(optimizer)
 
 
 def test_a_new_head_is_not_merged_with_what_it_began_with(name):

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fopng
+from flat import flat as flat_vector
+from flat import named
 
 METHODS = {
     cls.__name__: cls
@@ -118,6 +120,19 @@ def run(optimizer: fopng.ContinualOptimizer, world: World, tasks: range | None =
 
 def flat(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def step_of(optimizer: fopng.ContinualOptimizer, g: Tensor, lr: float) -> Tensor:
+    """What the method makes of a gradient `[p]`; nothing moves."""
+    shapes = optimizer.layout.shapes
+    gradient = named(g, shapes)
+    return flat_vector(optimizer.pipeline.step(gradient, lr=lr, theta=gradient, rehearser=None).v, shapes)
+
+
+def kept(optimizer: fopng.ContinualOptimizer) -> dict[str, Tensor]:
+    """Every tensor of the method's state, by its path."""
+    own = optimizer.state_dict()["fopng"]
+    return tensors({part: own[part] for part in ("state", "running")})
 
 
 def tensors(value: Any, path: str = "") -> dict[str, Tensor]:

@@ -184,7 +184,8 @@ def test_every_number_leads_to_its_runs_and_their_command():
 
 
 def test_families_are_parted_and_each_has_its_best(monkeypatch):
-    replay = dataclasses.replace(registry.METHODS["joint"], name="replay", joint=False)
+    joint = registry.METHODS["joint"]
+    replay = dataclasses.replace(joint, about=dataclasses.replace(joint.about, name="replay"), joint=False)
     monkeypatch.setitem(registry.METHODS, "replay", replay)
     [panel] = report.summarise(laboratory(["sgd", "ogd", "replay", "joint", "unheard-of"]))
     assert [(family.name, [line.label for line in lines]) for family, lines in panel.families] == [

@@ -1,7 +1,6 @@
-"""The flat parameter vector and its named views: the only flatten and unflatten."""
+"""Which parameters of a model are trained: their names, shapes and order."""
 
 import functools
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ def wide_dtype(parameters: Iterable[Tensor]) -> torch.dtype:
 
 @dataclass(frozen=True, eq=False)
 class ParamLayout:
-    """Where each named parameter lies in a flat vector `[..., p]`; insertion order is the flat order.
+    """The names and shapes of parameters, in order; `split` and `join` go between tensors by name and one flat `[..., p]`.
 
     >>> layout = ParamLayout.of(nn.Linear(3, 2))
     >>> layout.size, layout.names
@@ -50,15 +49,6 @@ class ParamLayout:
         return hash(tuple(self.shapes.items()))
 
     @cached_property
-    def slices(self) -> dict[str, slice]:
-        """The part of the flat vector that each parameter fills."""
-        parts, start = {}, 0
-        for name, shape in self.shapes.items():
-            parts[name] = slice(start, start + shape.numel())
-            start += shape.numel()
-        return parts
-
-    @cached_property
     def _sizes(self) -> list[int]:
         return [shape.numel() for shape in self.shapes.values()]
 
@@ -71,29 +61,6 @@ class ParamLayout:
     def names(self) -> tuple[str, ...]:
         """The parameters' names, in flat order."""
         return tuple(self.shapes)
-
-    def span(self, names: Iterable[str]) -> slice:
-        """Return the one slice that neighbouring parameters fill together."""
-        parts = [self.slices[name] for name in names]
-        if any(left.stop != right.start for left, right in itertools.pairwise(parts)):
-            raise ValueError(f"Expected neighbours in the flat order, got {list(names)}.")
-        return slice(parts[0].start, parts[-1].stop)
-
-    def runs(self, names: Iterable[str]) -> list[tuple[str, ...]]:
-        """Group parameters, in flat order, into those of one module that lie side by side.
-
-        >>> ParamLayout.of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))).runs(["1.weight", "0.bias", "0.weight"])
-        [('0.weight', '0.bias'), ('1.weight',)]
-        """
-        found: list[tuple[str, ...]] = []
-        for name in sorted(names, key=lambda name: self.slices[name].start):
-            last = found[-1][-1] if found else None
-            near = last is not None and self.slices[last].stop == self.slices[name].start
-            if last is not None and near and last.rpartition(".")[0] == name.rpartition(".")[0]:
-                found[-1] = (*found[-1], name)
-            else:
-                found.append((name,))
-        return found
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """View a flat vector `[..., p]` as named tensors `[..., *shape]`."""
@@ -126,11 +93,6 @@ class ParamLayout:
             pieces.append(piece.reshape(*lead, shape.numel()))
         return torch.cat(pieces, -1, out=out)
 
-    def carry(self, flat: Tensor, old: "ParamLayout") -> Tensor:
-        """Move a flat vector of an older layout into this one; parameters that are new (a new head) are zero."""
-        self.check_extends(old)
-        return flat if self == old else self.join(old.split(flat))
-
     def check_extends(self, old: "ParamLayout") -> None:
         """Raise unless this layout has every parameter of `old`, in the same shape."""
         gone = [name for name in old.shapes if name not in self.shapes]
@@ -139,7 +101,3 @@ class ParamLayout:
         for name, shape in old.shapes.items():
             if self.shapes[name] != shape:
                 raise ValueError(f"Expected {name!r} of shape {tuple(shape)}, got {tuple(self.shapes[name])}.")
-
-    def name_nonfinite(self, flat: Tensor) -> list[str]:
-        """Name the parameters whose part of a flat vector holds a NaN or an infinity."""
-        return [name for name, value in self.split(flat).items() if not bool(value.isfinite().all())]

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def broadcast(setting: float | Tensor, like: Tensor) -> float | Tensor:
-    """Shape a setting so that it multiplies a tensor of replicas.
+    """Give a setting the shape and the precision to multiply a tensor of replicas.
 
     Args:
         setting: a number, or one for each replica, `[*lead]`.
@@ -16,4 +16,4 @@ def broadcast(setting: float | Tensor, like: Tensor) -> float | Tensor:
     """
     if not isinstance(setting, Tensor):
         return setting
-    return setting.reshape((*setting.shape, *[1] * (like.dim() - setting.dim())))
+    return setting.to(like.dtype).reshape((*setting.shape, *[1] * (like.dim() - setting.dim())))

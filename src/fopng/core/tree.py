@@ -125,7 +125,8 @@ def from_plain(plain: Any) -> Any:
         return [from_plain(own) for own in plain]
     if not isinstance(plain, dict):
         return plain
-    kind = plain["node"]
+    # what another version saved has no such key; name what it has
+    kind = plain.get("node", next(iter(plain), None))
     if kind == "Vector":
         return Vector(dict(plain["parts"]), plain["lead"])
     if kind == "tuple":

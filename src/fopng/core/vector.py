@@ -46,6 +46,11 @@ class Vector:
         return next(iter(self.parts.values()))
 
     @property
+    def version(self) -> int:
+        """Changes when a part is written to in place."""
+        return sum(part._version for part in self.parts.values())
+
+    @property
     def replicas(self) -> torch.Size:
         """The sizes of the replica axes."""
         return self.like.shape[: self.lead]
@@ -68,11 +73,11 @@ class Vector:
 
     def filled(self, shapes: Mapping[str, torch.Size]) -> "Vector":
         """The same with a part for each of these parameters, in their order; it must not be empty."""
-        if self.parts.keys() == shapes.keys():
+        if [*self.parts] == [*shapes]:
             return self
         like, lead = self.like, self.replicas
         return Vector(
-            {name: self.parts[name] if name in self.parts else like.new_zeros(*lead, *s) for name, s in shapes.items()},
+            {n: self.parts[n] if n in self.parts else like.new_zeros((*lead, *shape)) for n, shape in shapes.items()},
             self.lead,
         )
 
@@ -164,7 +169,7 @@ class Vector:
         return Vector(
             {
                 name: torch.where(
-                    holds.reshape(*holds.shape, *[1] * (part.dim() - holds.dim())), part, others.get(name, _ZERO)
+                    holds.reshape((*holds.shape, *[1] * (part.dim() - holds.dim()))), part, others.get(name, _ZERO)
                 )
                 for name, part in self.parts.items()
             },

@@ -106,7 +106,7 @@ def _filled(
     lead = like.shape[: stream.axis]
     shapes = {name: shape for name, shape in source.layout.shapes.items() if name not in without}
     parts = {
-        name: named[name] if name in named else torch.zeros(*lead, *shape, dtype=dtype, device=like.device)
+        name: named[name] if name in named else torch.zeros((*lead, *shape), dtype=dtype, device=like.device)
         for name, shape in shapes.items()
     }
     return Vector(parts, stream.axis)
@@ -171,7 +171,7 @@ def _leading_of_all(stream: SampleStream, rows: Vector) -> Vector:
     """The leading rows of those of all processes."""
     grams, own, rank = [], 0, rows.replicas[-1]
     for part in rows.parts.values():
-        found, own = stream.gather(part.flatten(rows.lead))
+        found, own = stream.gather(part.reshape(*part.shape[: rows.lead], -1))
         if len(found) == 1:
             return rows
         everyone = torch.cat(found, -2)

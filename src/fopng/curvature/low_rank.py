@@ -88,7 +88,7 @@ def combine_rows(rows: Vector, c: Tensor) -> Vector:
 
     def combined(part: Tensor) -> Tensor:
         sums = (c.unsqueeze(-2) @ _flat(part, rows.lead)).squeeze(-2)
-        return sums.reshape(*sums.shape[:-1], *part.shape[rows.lead :])
+        return sums.reshape((*sums.shape[:-1], *part.shape[rows.lead :]))
 
     return Vector(rows.map(combined).parts, rows.lead - 1)
 

@@ -154,5 +154,5 @@ def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> Vector:
     """View a flat vector `[*lead, p]` as one by parameters; the last axis must be in their order."""
     lead = flat.shape[:-1]
     pieces = flat.split([torch.Size(shape).numel() for shape in shapes.values()], -1)
-    parts = {name: piece.view(*lead, *shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    parts = {name: piece.view((*lead, *shape)) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
     return Vector(parts, len(lead))

@@ -105,6 +105,7 @@ class LoaderStream(SampleStream):
         batches: a loader or a list, walked more than once.
         generator: draws samples, labels and noise; in the same state in every process. None for torch's own.
         communicator: the processes that have a shard each.
+        memory_limit: bytes that an estimate holds at a time; None for `held_at_most`.
 
     Attributes:
         random: the generator.
@@ -115,9 +116,10 @@ class LoaderStream(SampleStream):
         batches: Iterable[Batch],
         generator: torch.Generator | None = None,
         communicator: Communicator = SINGLE_PROCESS,
+        memory_limit: int | None = None,
     ) -> None:
         self.batches, self.communicator = batches, communicator
-        self.random = generator
+        self.random, self.memory_limit = generator, memory_limit
         self._sampler = self._new_sampler(labels=False)
 
     @property
@@ -130,12 +132,20 @@ class LoaderStream(SampleStream):
         check_rewindable(self.batches)
         sampler = self._sampler = self._new_sampler(labels=labels)
         walk = sampler.choose(self.batches, samples)
-        yield from _fitting(source, walk) if size is None else regroup_exactly(walk, size)
+        yield from self._fitting(source, walk) if size is None else regroup_exactly(walk, size)
         sampler.finish()
 
     def chosen(self, source: PerSampleGradients, count: int) -> Iterator[Batch]:
         check_rewindable(self.batches)
-        yield from _fitting(source, self._new_sampler(labels=False).choose_for_all(self.batches, count))
+        yield from self._fitting(source, self._new_sampler(labels=False).choose_for_all(self.batches, count))
+
+    def _fitting(self, source: PerSampleGradients, walk: Iterator[Batch]) -> Iterator[Batch]:
+        """The samples of a walk, as many at a time as the memory allows."""
+        first = next(walk, None)
+        if first is not None:
+            held = source.bytes_per_sample(first, None)
+            size = chunk_size(held, parameter_like(source, None).device, self.memory_limit)
+            yield from regroup(chain([first], walk), size)
 
     def _new_sampler(self, *, labels: bool) -> ShardedSampler:
         return ShardedSampler(self.random, self.communicator, labels=labels)
@@ -159,14 +169,6 @@ class LoaderStream(SampleStream):
 
     def broadcast(self, tree: T) -> T:
         return tree if self.communicator.count == 1 else map_tree(self.communicator.broadcast, tree)
-
-
-def _fitting(source: PerSampleGradients, walk: Iterator[Batch]) -> Iterator[Batch]:
-    """The samples of a walk, as many at a time as the memory allows."""
-    first = next(walk, None)
-    if first is not None:
-        size = chunk_size(source.bytes_per_sample(first, None), parameter_like(source, None).device)
-        yield from regroup(chain([first], walk), size)
 
 
 def name_nonfinite(tree: Any, names: tuple[str, ...] = ()) -> list[str]:

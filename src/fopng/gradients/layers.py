@@ -178,7 +178,7 @@ class LinearGradients(LayerGradients):
         if self.a.dim() != 4 or self.positions != 1 or not usable(self._flat_a, self._flat_d, weight):
             return False
         pays: Callable[..., bool] = kernel("factored.pays")
-        return pays(self.a.shape[-1]) and weight.shape[0] == self.a.shape[0] and weight.is_contiguous()
+        return pays(self.a.shape[-1]) and weight.shape[0] == self.a.shape[0] and weight[0].is_contiguous()
 
     def _fused(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         products: Callable[..., Tensor] = kernel("factored.products")
@@ -284,7 +284,7 @@ class DenseGradients(LayerGradients):
         found = []
         for flat, shape in self._flat:
             sums = (c.unsqueeze(-2) @ flat).squeeze(-2)
-            found.append(sums.view(*sums.shape[:-1], *shape))
+            found.append(sums.view((*sums.shape[:-1], *shape)))
         return tuple(found)
 
     def rmatvec(self, x: Sequence[Tensor | None]) -> Tensor:

@@ -61,7 +61,8 @@ class GradientBlock:
         if self.weight is None:
             return slab
         weight = self.weight[k]
-        return slab * weight.flatten(weight.dim() - len(self.gradients.shapes[k]))[..., None, start:stop]
+        lead = weight.shape[: weight.dim() - len(self.gradients.shapes[k])]
+        return slab * weight.reshape(*lead, 1, -1)[..., start:stop]
 
     def only(self, names: Collection[str]) -> "GradientBlock":
         """The gradients of these parameters, at least one of which it has."""
@@ -337,7 +338,7 @@ def _check_finite(gradients: Sequence[SampleGradients], weight: Vector | None) -
 def _weights(weight: Vector, names: Names, gradients: LayerGradients) -> tuple[Tensor, ...]:
     """A layer's part of a diagonal; what that has no part of is zero."""
     return tuple(
-        weight[name] if name in weight else gradients.like.new_zeros(*gradients.lead, *shape)
+        weight[name] if name in weight else gradients.like.new_zeros((*gradients.lead, *shape))
         for name, shape in zip(names, gradients.shapes, strict=True)
     )
 

@@ -114,9 +114,9 @@ class KroneckerFOPNG(KroneckerMemory[FOPNGKState]):
         """`min(1, N / N_f)`: in N steps a task moves N times as far along what is held back, so that few steps need less of it."""
         if not state.stepped:
             return 1.0
-        # as a tensor, for 0 full steps, and for replicas
-        share = torch.as_tensor(state.steps / state.stepped, dtype=torch.float64) / self.full_steps
-        return share.clamp(max=1)
+        # as tensors, for 0 full steps, and for replicas
+        steps, full = (torch.as_tensor(n, dtype=torch.float64) for n in (state.steps / state.stepped, self.full_steps))
+        return (steps / full).clamp(max=1)
 
 
 def _unit(mean: Tensor) -> Tensor:

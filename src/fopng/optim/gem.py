@@ -71,7 +71,7 @@ def in_cone(g: Vector, G: Vector, margin: float) -> Vector:
     weights = torch.where(against, u + broadcast(margin, u), 0.0).unsqueeze(-2)
     back = {
         name: (weights @ rows.reshape(*rows.shape[: g.lead + 1], -1)).reshape(
-            *rows.shape[: g.lead], *rows.shape[g.lead + 1 :]
+            (*rows.shape[: g.lead], *rows.shape[g.lead + 1 :])
         )
         for name, rows in G.parts.items()
     }

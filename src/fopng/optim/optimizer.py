@@ -1,15 +1,14 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
 from collections.abc import Callable, Collection, Iterable
-from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from fopng.core.batch import Batch, Predict, predict_pairs
-from fopng.core.layout import ParamLayout, wide_dtype
+from fopng.core.layout import ParamLayout
 from fopng.core.likelihood import Likelihood
 from fopng.core.tree import from_plain, to_plain
 from fopng.core.vector import Vector
@@ -20,7 +19,8 @@ from fopng.optim.arguments import check_arguments, check_samples, plain_task, wa
 from fopng.optim.diagnostics import Diagnosis, diagnosis_of, removed_fraction
 from fopng.optim.first_task import FirstOptimizer, FirstTask, check_first
 from fopng.optim.groups import Groups, make_groups, of_model, rate_of
-from fopng.optim.method import Method
+from fopng.optim.method import Method, Running, State
+from fopng.optim.parameters import Parameters, check_finite
 from fopng.optim.pipeline import Pipeline, Taken
 from fopng.optim.placement import moved, shared, whole
 from fopng.optim.replay import ModelRehearser
@@ -47,9 +47,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
         generator: draws samples and labels; by default one seeded like torch's own.
     """
 
-    method_type: ClassVar[type[Method[Any, Any]]]
-    """The method of an optimizer that is made by the method's name."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -69,23 +66,23 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self.model, communicator = communicator_of(model)
         self.method = method
         self.pipeline = Pipeline(method)
-        self._lay_out(ParamLayout.of(self.model))
+        self._trained = Parameters(self.model, ParamLayout.of(self.model))
         self.predict = predict_pairs if predict is None else predict
         self._likelihood = likelihood
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
         self.tasks_done, self.steps = 0, 0
-        # when the task at hand began; None where a state does not say
-        self._steps_before: int | None = 0
+        # when the task at hand began
+        self._steps_before = 0
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
         self._last: Taken | None = None
-        super().__init__(make_groups(groups, list(self._parameters.values())), {"lr": lr})
+        super().__init__(make_groups(groups, list(self._trained.named.values())), {"lr": lr})
         self._rate()
         self._join(communicator)
         own_start = not self.pipeline.needs.plain_start
-        self._first = FirstOptimizer.choose(first_task, list(self._parameters.values()), own_start, self.model)
+        self._first = FirstOptimizer.choose(first_task, list(self._trained.named.values()), own_start, self.model)
 
     def share(self, group: ProcessGroup | None = None) -> None:
         """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
@@ -97,7 +94,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         if self.steps or self.tasks_done or self._open:
             raise RuntimeError("A run is shared before the first task. Call share() right after the optimizer is made.")
-        self._join(group_communicator(group, self._some.device))
+        self._join(group_communicator(group, self._trained.some.device))
 
     # The life cycle
 
@@ -116,9 +113,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if not self._open and self.tasks_done:
             self._steps_before = self.steps
         self._open, self._task = True, task
-        for parameter in self._parameters.values():
-            # a stale gradient would make another task's head take part in this one
-            parameter.grad = None
+        # a stale gradient would make another task's head take part in this one
+        self.zero_grad()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Give parameters of the model settings of their own, such as a learning rate."""
@@ -131,7 +127,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         self._raise_nonfinite()
         named = dict(self.model.named_parameters())
-        replaced = replaced_parameters(self._parameters, named)
+        replaced = replaced_parameters(self._trained.named, named)
         if not replaced:
             return
         if self._open:
@@ -140,7 +136,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         resize_state(self.pipeline, self.layout, layout)
         for optimizer in (self, *([] if self._first is None else [self._first.optimizer])):
             put_in_place(optimizer, replaced)
-        self._lay_out(layout)
+        self._trained = Parameters(self.model, layout)
         self._attach()
 
     def refresh(self, batches: Iterable[Batch]) -> None:
@@ -153,7 +149,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         self._follow_model()
         if self._first_at_work is None:
-            with torch.no_grad(), preserve_rng(self._parameters.values()), no_autocast(self._some):
+            with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
                 self.pipeline.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
@@ -169,7 +165,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("No task has been begun since the last end_task. Call begin_task before end_task.")
         self._follow_model()
-        with torch.no_grad(), preserve_rng(self._parameters.values()), no_autocast(self._some):
+        with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
             check_samples(batches, self.communicator)
             self.pipeline.end_task(self._data(batches))
         self.tasks_done += 1
@@ -189,23 +185,36 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 loss = closure()
         if not self._open and self.tasks_done > 0:
             raise RuntimeError("The last task has been ended. Call begin_task before the next step.")
-        with no_autocast(self._some):
+        with no_autocast(self._trained.some):
             self.steps += self._step()
         return loss
 
     def diagnose(self) -> Diagnosis:
         """Describe the last step of the task at hand: on request, never on the way."""
-        self._raise_nonfinite()
-        with torch.no_grad(), no_autocast(self._some):
-            return diagnosis_of(self._last, self.pipeline.state.memory, self.pipeline.nbytes)
+        last = self._last_step()
+        with torch.no_grad(), no_autocast(self._trained.some):
+            return diagnosis_of(last, self.pipeline.state.memory, self.pipeline.nbytes)
 
     def removed_fraction(self) -> Tensor | None:
         """How much of the last step's gradient was taken away; None while there is nothing to take away."""
-        self._raise_nonfinite()
-        if self._last is None or self._last.prepared.remover is None:
+        last = self._last_step()
+        if last is None or last.prepared.remover is None:
             return None
-        with torch.no_grad(), no_autocast(self._some):
-            return removed_fraction(self._last)
+        with torch.no_grad(), no_autocast(self._trained.some):
+            return removed_fraction(last)
+
+    def _last_step(self) -> Taken | None:
+        self._raise_nonfinite()
+        if self._last is not None and self._last.raw.version != self._version:
+            raise RuntimeError(
+                "The gradients of the last step have been written over. Ask right after step, or use zero_grad(set_to_none=True)."
+            )
+        return self._last
+
+    @property
+    def layout(self) -> ParamLayout:
+        """The parameters that are trained: names and shapes."""
+        return self._trained.layout
 
     @property
     def in_task(self) -> bool:
@@ -222,16 +231,18 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "method": type(self).__name__,
             "variant": self.method.variant,
             "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
-            "state": to_plain(whole(self.pipeline.state, self.communicator, self._some.device)),
+            "state": to_plain(whole(self.pipeline.state, self.communicator, self._trained.some.device)),
             "running": to_plain(self.pipeline.running),
-            "kind": torch.empty(0, dtype=self._some.dtype),
+            "kind": self._trained.blank_before.cpu(),
             "tasks_done": self.tasks_done,
             "steps": self.steps,
             "steps_before": self._steps_before,
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
-            "first_task": None if self._first_at_work is None else self._first_at_work.state_dict(self._names_by_id()),
+            "first_task": None
+            if self._first_at_work is None
+            else self._first_at_work.state_dict(self._trained.names_by_id()),
         }
         return state
 
@@ -253,14 +264,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if own["tasks_done"] == 0:
             check_first(self._first, own["first_task"])
             if self._first is not None:
-                self._first.load_state_dict(own["first_task"], self._names_by_id())
+                self._first.load_state_dict(own["first_task"], self._trained.names_by_id())
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
-        state = shared(from_plain(own["state"]), self.communicator, self._some.device)
-        before = torch.empty(0, dtype=own["kind"].dtype, device=self._some.device)
-        self.pipeline.state, self.pipeline.running = moved(
-            (state, from_plain(own["running"])), self._blank(), before, self._some
-        )
+        state = shared(from_plain(own["state"]), self.communicator, self._trained.some.device)
+        before = torch.empty(0, dtype=own["kind"].dtype, device=self._trained.some.device)
+        self._put_state(state, from_plain(own["running"]), before)
         self.pipeline.forget_prepared()
         self.tasks_done, self.steps = own["tasks_done"], own["steps"]
         self._steps_before = own["steps_before"]
@@ -277,7 +286,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "layout" in state:
+        if "pipeline" in state:
             self._last, self._finite = None, None
             self.pipeline.forget_prepared()
             self._attach()
@@ -288,20 +297,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def _first_at_work(self) -> FirstOptimizer | None:
         """The other optimizer, while it is at work."""
         return self._first if self.tasks_done == 0 else None
-
-    @property
-    def _some(self) -> nn.Parameter:
-        """One of the parameters, for device and precision."""
-        return next(iter(self._parameters.values()))
-
-    def _names_by_id(self) -> dict[int, str]:
-        return {id(p): name for name, p in self._parameters.items()}
-
-    def _lay_out(self, layout: ParamLayout) -> None:
-        named = dict(self.model.named_parameters())
-        self.layout, self._parameters = layout, {name: named[name] for name in layout.names}
-        self._theta: Vector | None = None
-        self._note_place()
 
     def _join(self, communicator: Communicator) -> None:
         self.communicator = communicator
@@ -322,17 +317,16 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """
         named = dict(self.model.named_parameters())
         once = {*self.layout.names, *frozen}
-        known = {name: p.shape for name, p in named.items() if name in once or p.requires_grad}
-        layout = ParamLayout(known)
-        refuse_replaced(replaced_parameters(self._parameters, named))
+        layout = ParamLayout({name: p.shape for name, p in named.items() if name in once or p.requires_grad})
+        refuse_replaced(replaced_parameters(self._trained.named, named))
         layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}
-        new = [p for name, p in named.items() if name in known and id(p) not in held]
+        new = [p for name, p in named.items() if name in layout.names and id(p) not in held]
         if layout != self.layout:
             if self._open or (self.steps and not self.tasks_done):
                 others = () if self._first_at_work is None else self._first_at_work.held
-                warn_if_late({name: named[name] for name in known if name not in self.layout.names}, others)
-            self._lay_out(layout)
+                warn_if_late({name: named[name] for name in layout.names if name not in self.layout.names}, others)
+            self._trained = Parameters(self.model, layout)
             self.param_groups[0]["params"].extend(new)
             if self._first_at_work is not None:
                 self._first_at_work.add(new)
@@ -340,35 +334,26 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._move_state()
 
     def _data(self, batches: Iterable[Batch]) -> Task:
-        steps = 0 if self._steps_before is None else self.steps - self._steps_before
+        steps = self.steps - self._steps_before
         stream = LoaderStream(batches, self.generator, self.communicator)
         # where processes share the run, the most that any has taken
         taken = max(self.communicator.gather(steps))
-        return Task(self.source, stream, BatchSamples(self.source, stream), self._parameters, taken)
-
-    def _blank(self) -> Tensor:
-        return torch.empty(0, device=self._some.device, dtype=self._wide)
+        return Task(self.source, stream, BatchSamples(self.source, stream), self._trained.named, taken)
 
     def _move_state(self) -> None:
         """Bring the state to where the model is, and to its precision, if it is not there."""
-        some = self._some
-        if self._place == (some.device, some.dtype):
-            return
-        before = torch.empty(0, device=self._place[0], dtype=self._place[1])
-        self._note_place()
-        state = moved((self.pipeline.state, self.pipeline.running), self._blank(), before, some)
-        self.pipeline.state, self.pipeline.running = state
+        if self._trained.has_moved:
+            before = self._trained.blank_before
+            self._trained.note_place()
+            self._put_state(self.pipeline.state, self.pipeline.running, before)
 
-    def _note_place(self) -> None:
-        self._place = self._some.device, self._some.dtype
-        self._wide = wide_dtype(self._parameters.values())
-        same = all(parameter.dtype == self._wide for parameter in self._parameters.values())
-        # they are what they are: no copies where nothing must be widened
-        self._theta = Vector(dict(self._parameters)) if same else None
+    def _put_state(self, state: State, running: Running, before: Tensor) -> None:
+        tree = state, running
+        self.pipeline.state, self.pipeline.running = moved(tree, self._trained.blank, before, self._trained.some)
 
     def _rate(self) -> float | Vector:
         """The learning rate: one for all, or one for each parameter where groups differ."""
-        return rate_of(self.param_groups, self._parameters, self.pipeline.needs.one_rate, type(self).__name__)
+        return rate_of(self.param_groups, self._trained.named, self.pipeline.needs.one_rate, type(self).__name__)
 
     def _step(self) -> bool:
         """Take a step, and say whether there was a gradient to take it along."""
@@ -376,74 +361,32 @@ class ContinualOptimizer(torch.optim.Optimizer):
             raise RuntimeError(
                 f"{type(self).__name__} needs {missing}. Call refresh(loader) before step, once an epoch."
             )
-        raw = self._gradient()
+        self._move_state()
+        raw = self._trained.gradients()
         if not raw.parts:
             return False
-        finite = self._check_finite(raw)
+        finite = check_finite(raw)
+        if finite is not None:
+            # the step is dropped, and reported at the next chance
+            self._finite = finite if self._finite is None else self._finite & finite
         if self._first_at_work is not None:
             self._step_first(raw, self._first_at_work.optimizer)
             return True
-        self._move_state()
-        pipeline, before = self.pipeline, self.pipeline.running
-        rehearser = ModelRehearser(self.source, self._parameters, self.communicator) if pipeline.needs.samples else None
-        taken = pipeline.step(raw, lr=self._rate(), theta=self._weights(), rehearser=rehearser)
-        if finite is not None:
-            taken.v = taken.v.where(finite)
-            pipeline.undo_unless(finite, before)
-        self._last = taken
-        self._subtract(taken.v)
+        pipeline = self.pipeline
+        own = self._trained
+        rehearser = ModelRehearser(self.source, own.named, self.communicator) if pipeline.needs.samples else None
+        taken = pipeline.step(raw, lr=self._rate(), theta=own.values(), rehearser=rehearser, finite=finite)
+        self._last, self._version = taken, raw.version
+        own.subtract(taken.v)
         return True
-
-    def _gradient(self) -> Vector:
-        """The gradients that the parameters hold; a sparse one written out."""
-        found = {}
-        for name, parameter in self._parameters.items():
-            grad = parameter.grad
-            if grad is None:
-                continue
-            if not parameter.requires_grad:
-                # left over from before it was frozen
-                parameter.grad = None
-                continue
-            grad = grad.to_dense() if grad.is_sparse else grad
-            found[name] = grad if grad.dtype == self._wide else grad.to(self._wide)
-        return Vector(found)
-
-    def _check_finite(self, g: Vector) -> Tensor | None:
-        """Refuse a gradient that is not finite; on a device that would have to be waited for, note whether it is."""
-        largest = torch.stack(torch._foreach_norm(list(g.parts.values()), torch.inf)).sum()
-        if largest.device.type != "cpu":
-            # the step is dropped, and reported at the next chance
-            finite = largest.isfinite()
-            self._finite = finite if self._finite is None else self._finite & finite
-            return finite
-        if not isfinite(largest.item()):
-            raise FloatingPointError(
-                f"The gradient of {', '.join(map(repr, g.name_nonfinite()))} holds NaN or infinity; the step was not taken. Lower "
-                "the learning rate, clip the gradients, or look at the loss."
-            )
-        return None
-
-    def _weights(self) -> Vector:
-        """The parameters as a method calculates with them."""
-        if self._theta is not None:
-            return self._theta
-        return Vector({name: parameter.to(self._wide) for name, parameter in self._parameters.items()})
 
     def _step_first(self, raw: Vector, first: torch.optim.Optimizer) -> None:
         """Let the other optimizer take a step; show it to a method that watches."""
         watched = self.pipeline.needs.steps
-        before = self._weights().clone() if watched else raw
+        before = self._trained.values().clone() if watched else raw
         first.step()
         if watched:
-            self.pipeline.watch(raw, before - self._weights())
-
-    def _subtract(self, v: Vector) -> None:
-        moving: list[Tensor] = list(map(self._parameters.__getitem__, v.parts))
-        steps = list(v.parts.values())
-        if self._theta is None:
-            steps = [step.to(parameter.dtype) for step, parameter in zip(steps, moving, strict=True)]
-        torch._foreach_sub_(moving, steps)
+            self.pipeline.watch(raw, before - self._trained.values())
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):

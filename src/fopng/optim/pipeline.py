@@ -48,7 +48,7 @@ class Pipeline:
         self.state: State = method.state_type()
         self.running: Running = method.running_type()
         self._prepared = Prepared()
-        self._prepared_for: tuple[State | None, dict[str, Tensor]] = None, {}
+        self._prepared_for: tuple[State | None, dict[str, None]] = None, {}
         self._summed = not (isinstance(method.momentum, (int, float)) and method.momentum == 0)
 
     @property
@@ -63,13 +63,23 @@ class Pipeline:
 
     def prepared(self, g: Vector) -> Prepared:
         """What a step at a gradient of these parameters is made with; worked out again when the state or they changed."""
-        state, parts = self._prepared_for
-        if state is not self.state or parts.keys() != g.parts.keys():
-            self._prepared = self.method.prepare(self.state, g.parts)
-            self._prepared_for = self.state, g.parts
+        state, names = self._prepared_for
+        if state is not self.state or names.keys() != g.parts.keys():
+            # the names alone: the gradients are let go
+            names = dict.fromkeys(g.parts)
+            self._prepared = self.method.prepare(self.state, names)
+            self._prepared_for = self.state, names
         return self._prepared
 
-    def step(self, raw: Vector, *, lr: "float | Tensor | Vector", theta: Vector, rehearser: Rehearser | None) -> Taken:
+    def step(
+        self,
+        raw: Vector,
+        *,
+        lr: "float | Tensor | Vector",
+        theta: Vector,
+        rehearser: Rehearser | None,
+        finite: Tensor | None = None,
+    ) -> Taken:
         """Work out a step: `gradient`, `base`, `bend`.
 
         Args:
@@ -77,11 +87,13 @@ class Pipeline:
             lr: eta, a number, one for each replica, or one for each parameter.
             theta: the parameters.
             rehearser: asks the model about samples of the method's own; needed only where `needs.samples`.
+            finite: whether the gradient is, `[]`, on a device that is not waited for: if not, the step is zero and changes nothing.
         """
         method, needs, state, running = self.method, self.needs, self.state, self.running
         rehearsed = None
         if needs.path:
             running = method.follow(running, theta)
+        before = running
         if needs.samples and rehearser is not None:
             rehearsed, running = method.rehearse(state, running, rehearser)
         step = Step(state, running, self._prepared, lr, theta, rehearsed)
@@ -94,28 +106,22 @@ class Pipeline:
         v = method.bend(method.base(g, step), step)
         if method.rate_last:
             v = v * lr
-        self.running = method.watch(running, raw, v) if needs.steps else running
+        running = method.watch(running, raw, v) if needs.steps else running
+        if finite is not None:
+            v, running = v.where(finite), _if_finite(finite, running, before)
+        self.running = running
         return Taken(raw, g, v, step.prepared)
 
     def _accumulated(self, g: Vector, running: Running) -> tuple[Vector, Running]:
         """Add a gradient to the running sum, `m <- momentum m + g`; parameters that take no part keep theirs."""
-        old = running.momentum
-        total = g if old is None else g + old.only(g.parts) * self.method.momentum
-        return total, replace(running, momentum=total if old is None else old.updated(total))
+        # memory of its own: the gradients' is written again
+        old = g.zeros() if running.momentum is None else running.momentum.extended(g)
+        total = g + old.only(g.parts) * self.method.momentum
+        return total, replace(running, momentum=old.updated(total))
 
     def watch(self, g: Vector, v: Vector) -> None:
         """Show the method a step that another optimizer took."""
         self.running = self.method.watch(self.running, g, v)
-
-    def undo_unless(self, finite: Tensor, before: Running) -> None:
-        """Go back to what was before a step unless it was finite, `[*lead]`; nobody waits for the device."""
-
-        def chosen(new: Tensor, old: Tensor | None) -> Tensor:
-            if new is old or new.device != finite.device:
-                return new
-            return torch.where(finite, new, torch.zeros_like(new) if old is None else old)
-
-        self.running = map_trees(chosen, self.running, before)
 
     def refresh(self, task: Task) -> None:
         """Learn about the new task."""
@@ -128,3 +134,14 @@ class Pipeline:
     def forget_prepared(self) -> None:
         """Work out again what steps are made with."""
         self._prepared_for = None, {}
+
+
+def _if_finite(finite: Tensor, running: Running, before: Running) -> Running:
+    """What a step has made of the state, or what was before unless the step was finite, `[]`; nobody waits for the device."""
+
+    def chosen(new: Tensor, old: Tensor | None) -> Tensor:
+        if new is old or new.device != finite.device:
+            return new
+        return torch.where(finite, new, torch.zeros_like(new) if old is None else old)
+
+    return map_trees(chosen, running, before)

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, final
 
+from fopng.optim.make_optimizer import explanations_of
 from fopng.optim.method import About, Method
 from fopng.optim.methods import ALL
 from fopng.optim.optimizer import ContinualOptimizer
-from fopng.optim.optimizers import ALL_OPTIMIZERS, explanations_of
+from fopng.optim.optimizers import ALL_OPTIMIZERS
 
 
 @final

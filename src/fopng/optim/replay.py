@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -154,7 +154,7 @@ class ModelRehearser:
     def __init__(
         self,
         source: PerSampleGradients,
-        parameters: dict[str, nn.Parameter],
+        parameters: Mapping[str, nn.Parameter],
         communicator: Communicator = SINGLE_PROCESS,
     ) -> None:
         self._source, self._parameters, self._communicator = source, parameters, communicator

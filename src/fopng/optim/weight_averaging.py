@@ -13,8 +13,8 @@ from fopng.optim.settings import SHARE, SHARE_BELOW_1, settings
 from fopng.optim.task import Task
 
 MERGING = (
-    "`end_task` moves the weights that an old task has used this part of the way back to where the task started, from 0 to below 1, "
-    "so evaluate after it. 0 ends a task where its last step went."
+    "`end_task` moves the weights that an old task has used this part of the way back to where the task started, "
+    "from 0 to below 1, so evaluate after it. 0 ends a task where its last step went."
 )
 
 
@@ -82,16 +82,25 @@ class Averaging(Method[S, AveragingRunning], Generic[S]):
         return replace(running, steps=steps, mean=mean, start=start)
 
     def end_task(self, state: S, running: AveragingRunning, task: Task) -> tuple[S, AveragingRunning]:
-        if self.needs.path and running.steps is not None:
-            theta = task.parameters()
-            running = self.follow(running, theta)
-            # a state that was saved with other settings may hold a mean, or lack a start
-            end = running.mean if _asked(self.averaging) and running.mean is not None else theta
-            used = self.used(state, theta)
-            if used is not None and running.start is not None and _asked(self.merging):
-                end = end - (end - running.start) * used * self.merging
-            task.move(end)
-        return self.keep(state, task), self.forget_task(running)
+        if not self.needs.path or running.steps is None:
+            return self.keep(state, task), self.forget_task(running)
+        theta = task.parameters()
+        task.move(self._end(state, self.follow(running, theta), theta))
+        try:
+            return self.keep(state, task), self.forget_task(running)
+        except Exception:
+            # as if the end had not been tried
+            task.move(theta)
+            raise
+
+    def _end(self, state: S, running: AveragingRunning, theta: Vector) -> Vector:
+        """Where a task ends whose last step went to `theta`."""
+        # a state that was saved with other settings may hold a mean, or lack a start
+        end = running.mean if _asked(self.averaging) and running.mean is not None else theta
+        used = self.used(state, theta)
+        if used is None or running.start is None or not _asked(self.merging):
+            return end
+        return end - (end - running.start) * used * self.merging
 
     def forget_task(self, running: AveragingRunning) -> AveragingRunning:
         return replace(running, steps=None, mean=None, start=None)

@@ -27,7 +27,7 @@ def products(a: Tensor, d: Tensor, x: Tensor) -> Tensor:
     Args:
         a: inputs of the layer.
         d: signals at its output.
-        x: a weight of each replica, whose rows lie together.
+        x: a weight of each replica, row by row; by itself or a part of a longer vector.
     """
     (replicas, m, i), o = a.shape, d.shape[-1]
     blocks = (triton.cdiv(m, ROWS), triton.cdiv(o, OUTPUTS))
@@ -44,6 +44,7 @@ def products(a: Tensor, d: Tensor, x: Tensor) -> Tensor:
         m,
         i,
         o,
+        x.stride(0),
         cuts,
         length,
         ROWS=ROWS,
@@ -64,6 +65,7 @@ def _products(
     m,
     i,
     o,
+    x_stride,
     cuts,
     length,
     ROWS: tl.constexpr,
@@ -77,7 +79,7 @@ def _products(
     outputs = block * OUTPUTS + tl.arange(0, OUTPUTS)
     a += r * m * i
     d += r * m * o
-    x += r * o * i
+    x += r * x_stride
     total = tl.zeros((ROWS, OUTPUTS), tl.float32)
     for start in range(cut * length, min(cut * length + length, i), INPUTS):
         inputs = start + tl.arange(0, INPUTS)

@@ -145,26 +145,6 @@ def read_settings_file(path: Path, tables: Collection[str]) -> SettingsFile:
     return SettingsFile({name: member for name, member in members.items() if name not in found}, found)
 
 
-def explanations_of(target: Callable[..., object]) -> dict[str, str]:
-    """What the docstring says about each argument, under `Args:`.
-
-    >>> explanations_of(read_settings_file)["path"]
-    'the file.'
-    """
-    _, _, arguments = (inspect.getdoc(target) or "").partition("Args:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in arguments.splitlines():
-        if not line.startswith("    "):
-            break
-        if line.startswith("     "):
-            found[name] += f" {line.strip()}"
-        else:
-            name, _, text = line.strip().partition(": ")
-            found[name] = text
-    return found
-
-
 def unknown(expected: str, got: str, known: Iterable[str]) -> str:
     """The sentence for a name that is not known, with the nearest one that is.
 

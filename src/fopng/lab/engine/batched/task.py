@@ -71,7 +71,7 @@ class StackedStream(SampleStream):
         return chunk_size(held, self.alive.device, self.memory_limit)
 
     def checked(self, tree: T, what: str) -> T:
-        finite = torch.stack([tensor.isfinite().flatten(1).all(-1) for tensor in tensors_in(tree)]).all(0)
+        finite = torch.stack([tensor.isfinite().reshape(len(tensor), -1).all(-1) for tensor in tensors_in(tree)]).all(0)
         self.alive.logical_and_(finite)
         return map_tree(lambda t: torch.where(finite.reshape(-1, *[1] * (t.dim() - 1)), t, 0), tree)
 
