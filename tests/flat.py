@@ -43,3 +43,12 @@ def stored(rows: torch.Tensor) -> GradientMemory:
     """A memory of the gradients `[*lead, m, p]` of that parameter."""
     own = DenseGradients((rows,), rows.dim() - 2)
     return GradientMemory().appended(SampleGradients({("w",): own}, own.count))
+
+
+def span(shapes: Shapes, names: tuple[str, ...]) -> slice:
+    """The part of a flat tensor that parameters which stand side by side fill together."""
+    order = list(shapes)
+    first = order.index(names[0])
+    assert order[first : first + len(names)] == list(names)
+    start = size({name: shapes[name] for name in order[:first]})
+    return slice(start, start + size({name: shapes[name] for name in names}))

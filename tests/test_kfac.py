@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import oracle
-from flat import flat, named
+from flat import flat, named, span
 from fopng.core.vector import Vector
 from fopng.curvature.estimate import layer_moments, squares_along
 from fopng.curvature.fishers import KFACFisher
@@ -100,7 +100,7 @@ def ekfac(model, batch):
     for names, basis in bases.items():
         layer = module_of(model, names)
         o, i = layer.weight.shape[0], layer.weight[0].numel()
-        part = source.layout.span(names)
+        part = span(source.layout.shapes, names)
         order = torch.arange(o * i).reshape(o, i)
         if layer.bias is not None:
             order = torch.cat([order, o * i + torch.arange(o)[:, None]], 1)
@@ -198,7 +198,7 @@ def test_gradients_stay_factored_under_a_kronecker_product(name):
         if names not in moments.layers:
             continue
         found = kronecker_times(moments.layers[names], own)
-        part = source.layout.span(names)
+        part = span(source.layout.shapes, names)
         expected, here = (rows @ F)[:, part], {name: source.layout.shapes[name] for name in names}
         assert isinstance(found, LinearGradients) == isinstance(own, LinearGradients)
         torch.testing.assert_close(rows_of(found, here), expected, **EXACT)

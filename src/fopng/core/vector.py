@@ -1,13 +1,12 @@
 """Tensors by the names of parameters, calculated with as one vector: what a step, a Fisher's diagonal, a penalty are made of."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
+from operator import attrgetter
 from typing import Any, final
 
 import torch
 from torch import Tensor
-
-from fopng.core.replicas import broadcast
 
 _ZERO: Any = 0.0
 
@@ -48,7 +47,7 @@ class Vector:
     @property
     def version(self) -> int:
         """Changes when a part is written to in place."""
-        return sum(part._version for part in self.parts.values())
+        return sum(map(attrgetter("_version"), self.parts.values()))
 
     @property
     def replicas(self) -> torch.Size:
@@ -109,11 +108,15 @@ class Vector:
         return self.map(torch.neg)
 
     def __mul__(self, factor: "float | Tensor | Vector") -> "Vector":
-        if isinstance(factor, Vector):
-            return self.only(factor.parts)._each(torch._foreach_mul, factor)
         if isinstance(factor, Tensor) and factor.dim():
             return self.map(lambda part: part * broadcast(factor, part))
-        return self._made(torch._foreach_mul(list(self.parts.values()), factor) if self.parts else ())
+        own: Vector = self
+        factors: Any = factor
+        if isinstance(factor, Vector):
+            own = self if all(map(factor.parts.__contains__, self.parts)) else self.only(factor.parts)
+            factors = list(map(factor.parts.__getitem__, own.parts))
+        found = torch._foreach_mul(list(own.parts.values()), factors) if own.parts else ()
+        return Vector(dict(zip(own.parts, found, strict=True)), self.lead)
 
     __rmul__ = __mul__
 
@@ -125,10 +128,7 @@ class Vector:
     def _each(self, function: Callable[..., Any], other: "Vector") -> "Vector":
         """Work on each part and the part of that name of another vector, in one call for all."""
         others = list(map(other.parts.__getitem__, self.parts))
-        return self._made(function(list(self.parts.values()), others) if others else ())
-
-    def _made(self, found: Iterable[Tensor]) -> "Vector":
-        """A vector of these parts, in the order of its own."""
+        found = function(list(self.parts.values()), others) if others else ()
         return Vector(dict(zip(self.parts, found, strict=True)), self.lead)
 
     def shifted(self, number: float | Tensor) -> "Vector":
@@ -192,3 +192,19 @@ class Vector:
     def name_nonfinite(self) -> list[str]:
         """Name the parameters whose part holds a NaN or an infinity."""
         return [name for name, part in self.parts.items() if not bool(part.isfinite().all())]
+
+
+def broadcast(setting: float | Tensor, like: Tensor) -> float | Tensor:
+    """Give a setting the shape and the precision to multiply a tensor of replicas.
+
+    Args:
+        setting: a number, or one for each replica, `[*lead]`.
+        like: the tensor, `[*lead, ...]`.
+
+    >>> import torch
+    >>> broadcast(torch.ones(3), torch.zeros(3, 5, 2)).shape
+    torch.Size([3, 1, 1])
+    """
+    if not isinstance(setting, Tensor):
+        return setting
+    return setting.to(like.dtype).reshape((*setting.shape, *[1] * (like.dim() - setting.dim())))

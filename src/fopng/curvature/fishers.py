@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import ClassVar, Literal, Protocol, TypeAlias, final
+from typing import Literal, Protocol, TypeAlias, final
 
 import torch
 import torch.nn.functional as F
@@ -54,9 +54,6 @@ class FisherSource(Protocol):
 
 class Fisher(ABC):
     """An estimated Fisher, as it is kept."""
-
-    layerwise: ClassVar[bool] = True
-    """Whether layers have nothing to do with one another."""
 
     @final
     def metric(self, damping: float) -> Metric:
@@ -201,8 +198,6 @@ class LowRankFisher(Fisher):
     diagonal: Vector
     rows: Vector
 
-    layerwise: ClassVar[bool] = False
-
     def make_metric(self, damping: float) -> Metric:
         return LowRankPlusDiagonal(self.diagonal, self.rows, damping=damping)
 
@@ -230,8 +225,6 @@ class FullFisher(Fisher):
 
     matrix: Tensor
     shapes: dict[str, torch.Size]
-
-    layerwise: ClassVar[bool] = False
 
     def make_metric(self, damping: float) -> Metric:
         return Full(self.matrix, self.shapes, damping=damping)

@@ -7,8 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis
 from fopng.curvature.metric import Diagonal, Metric
 from fopng.curvature.moments import LayerMoments

@@ -13,9 +13,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
 from fopng.core.tree import node
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.curvature.moments import LayerMoments
 from fopng.gradients.layers import LinearGradients, Names
 

@@ -7,8 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.gradients.directions import Basis
 
 
@@ -80,12 +79,11 @@ class Diagonal(Metric):
         return v * self._extended(self.values, v)
 
     def solve(self, v: Vector) -> Vector:
-        return v * self._extended(self.inverse, v)
+        known = all(map(self.inverse.parts.__contains__, v.parts))
+        return v * (self.inverse if known else self._extended(self.inverse, v))
 
     def _extended(self, own: Vector, v: Vector) -> Vector:
         """The diagonal with a part for each parameter of v: where it has none, the damping is all there is."""
-        if all(map(own.parts.__contains__, v.parts)):
-            return own
         alone = {name: torch.zeros_like(part) + broadcast(self._damping, part) for name, part in v.parts.items()}
         if own is self.inverse:
             alone = {name: part.reciprocal() for name, part in alone.items()}

@@ -13,9 +13,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
 from fopng.core.tree import map_tree, node, tensors_in
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.gradients.layers import Names
 
 

@@ -4,6 +4,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, final
 
 import torch
@@ -95,7 +96,7 @@ class _Wrapped(Basis):
 
     inner: Basis
 
-    @property
+    @cached_property
     def count(self) -> int:
         return self.inner.count
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fopng.core.kernels import kernel, usable
-from fopng.core.tree import map_tree, node
+from fopng.core.tree import node
 from fopng.core.vector import Vector
 
 Names: TypeAlias = tuple[str, ...]
@@ -344,10 +344,6 @@ class SampleGradients:
         """Write every gradient out: `[*lead, n, *shape]` for each parameter, the samples as one more replica axis."""
         parts = {name: own.rows(k) for names, own in self.layers.items() for k, name in enumerate(names)}
         return Vector(parts, len(self.lead) + 1)
-
-    def cleared(self, kept: Tensor) -> "SampleGradients":
-        """Zero in the replicas that are not kept, `[*lead]`, whatever they hold."""
-        return map_tree(lambda t: torch.where(kept.reshape(*kept.shape, *[1] * (t.dim() - kept.dim())), t, 0), self)
 
     def add_squares(self, total: dict[str, Tensor]) -> None:
         """Add the sum of the squared gradients to a total by name, `[*lead, *shape]`; a name that is not there starts at zero."""

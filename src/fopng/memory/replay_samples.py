@@ -13,9 +13,8 @@ from torch import Tensor
 from fopng.core.batch import Batch
 from fopng.core.keyed_random import choose_rows, scrambled
 from fopng.core.likelihood import Likelihood
-from fopng.core.replicas import broadcast
 from fopng.core.tree import map_tree, node, tensors_in
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.memory.replay_draws import Learnt, Sampled, join_alike, take_rows
 from fopng.parallel.collectives import Communicator
 from fopng.parallel.sharded_sampling import find

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
 from fopng.core.tree import node
+from fopng.core.vector import broadcast
 from fopng.curvature.moments import Moments
 from fopng.optim.kronecker_base import KroneckerMemory, KroneckerState
 from fopng.optim.method import About, State

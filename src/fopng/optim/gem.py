@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, final
 
 import torch
 
-from fopng.core.replicas import broadcast
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.memory.gem_qp import cone_products, cone_weights
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Needs, Step

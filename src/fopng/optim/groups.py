@@ -1,6 +1,7 @@
 """Groups of parameters, as torch optimizers have them."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import torch
@@ -56,7 +57,7 @@ def rate_of(groups: Groups, parameters: Mapping[str, nn.Parameter], one_rate: bo
         one_rate: whether one rate must hold for all.
         owner: the name of the optimizer.
     """
-    rates = {float(group["lr"]) for group in groups}
+    rates = set(map(float, map(itemgetter("lr"), groups)))
     if len(rates) == 1:
         return rates.pop()
     if one_rate:

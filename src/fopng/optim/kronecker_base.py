@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fopng.core.likelihood import Signals
-from fopng.core.replicas import broadcast
 from fopng.core.tree import node
-from fopng.core.vector import Vector
+from fopng.core.vector import Vector, broadcast
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
 from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, trace
 from fopng.gradients.layers import Names

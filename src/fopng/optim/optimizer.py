@@ -79,7 +79,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._finite: Tensor | None = None
         self._last: Taken | None = None
         super().__init__(make_groups(groups, list(self._trained.named.values())), {"lr": lr})
-        self._rate()
+        rate_of(self.param_groups, self._trained.named, self.pipeline.needs.one_rate, type(self).__name__)
         self._join(communicator)
         own_start = not self.pipeline.needs.plain_start
         self._first = FirstOptimizer.choose(first_task, list(self._trained.named.values()), own_start, self.model)
@@ -342,40 +342,38 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def _move_state(self) -> None:
         """Bring the state to where the model is, and to its precision, if it is not there."""
-        if self._trained.has_moved:
-            before = self._trained.blank_before
-            self._trained.note_place()
+        own = self._trained
+        if own.place != (own.some.device, own.some.dtype):
+            before = own.blank_before
+            own.note_place()
             self._put_state(self.pipeline.state, self.pipeline.running, before)
 
     def _put_state(self, state: State, running: Running, before: Tensor) -> None:
         tree = state, running
         self.pipeline.state, self.pipeline.running = moved(tree, self._trained.blank, before, self._trained.some)
 
-    def _rate(self) -> float | Vector:
-        """The learning rate: one for all, or one for each parameter where groups differ."""
-        return rate_of(self.param_groups, self._trained.named, self.pipeline.needs.one_rate, type(self).__name__)
-
     def _step(self) -> bool:
         """Take a step, and say whether there was a gradient to take it along."""
-        if self._first_at_work is None and (missing := self.pipeline.missing) is not None:
+        own, pipeline, first = self._trained, self.pipeline, self._first_at_work
+        if first is None and (missing := pipeline.missing) is not None:
             raise RuntimeError(
                 f"{type(self).__name__} needs {missing}. Call refresh(loader) before step, once an epoch."
             )
-        self._move_state()
-        raw = self._trained.gradients()
+        if own.place != (own.some.device, own.some.dtype):
+            self._move_state()
+        raw = own.gradients()
         if not raw.parts:
             return False
         finite = check_finite(raw)
         if finite is not None:
             # the step is dropped, and reported at the next chance
             self._finite = finite if self._finite is None else self._finite & finite
-        if self._first_at_work is not None:
-            self._step_first(raw, self._first_at_work.optimizer)
+        if first is not None:
+            self._step_first(raw, first.optimizer)
             return True
-        pipeline = self.pipeline
-        own = self._trained
         rehearser = ModelRehearser(self.source, own.named, self.communicator) if pipeline.needs.samples else None
-        taken = pipeline.step(raw, lr=self._rate(), theta=own.values(), rehearser=rehearser, finite=finite)
+        lr = rate_of(self.param_groups, own.named, pipeline.needs.one_rate, type(self).__name__)
+        taken = pipeline.step(raw, lr=lr, theta=own.values(), rehearser=rehearser, finite=finite)
         self._last, self._version = taken, raw.version
         own.subtract(taken.v)
         return True

@@ -21,12 +21,15 @@ class Parameters:
 
     Attributes:
         named: the parameters by name.
+        some: one of them, for device and precision.
+        place: the device and the precision that were noted.
     """
 
     def __init__(self, model: nn.Module, layout: ParamLayout) -> None:
         named = dict(model.named_parameters())
         self.layout = layout
         self.named: Mapping[str, nn.Parameter] = {name: named[name] for name in layout.names}
+        self.some = next(iter(self.named.values()))
         self.note_place()
 
     def note_place(self) -> None:
@@ -36,16 +39,6 @@ class Parameters:
         same = all(parameter.dtype == self._wide for parameter in self.named.values())
         # no copies where nothing must be widened
         self._theta = Vector(dict(self.named)) if same else None
-
-    @property
-    def some(self) -> nn.Parameter:
-        """One of them, for device and precision."""
-        return next(iter(self.named.values()))
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether they are on another device, or in another precision, than was noted."""
-        return self.place != (self.some.device, self.some.dtype)
 
     @property
     def blank(self) -> Tensor:

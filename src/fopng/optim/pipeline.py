@@ -54,7 +54,8 @@ class Pipeline:
     @property
     def missing(self) -> str | None:
         """What a step needs and `refresh` gives, in words; None when it is there."""
-        return self.needs.refresh if self.method.missing(self.state) else None
+        ready = self._prepared_for[0] is self.state
+        return None if ready or not self.method.missing(self.state) else self.needs.refresh
 
     @property
     def nbytes(self) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from fopng.core.replicas import broadcast
+from fopng.core.vector import broadcast
 from fopng.optim.gpm import InputMemory
 from fopng.optim.method import About
 from fopng.optim.settings import AT_LEAST_0, settings
