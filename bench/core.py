@@ -16,10 +16,13 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from fopng.curvature.estimate import diagonal_fisher, stored_gradients
+from fopng.core.tree import bytes_of
+from fopng.core.vector import Vector
+from fopng.curvature.estimate import diagonal_fisher, sample_gradients
 from fopng.curvature.metric import Diagonal
+from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.directions import ScaledBasis
-from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory
 from fopng.memory.projection import Projector
 
@@ -116,12 +119,12 @@ def by_loop(model: nn.Module, batches: Batches) -> list[Tensor]:
 def fisher_of_the_mlp(size: int) -> dict[str, float]:
     """Samples of diagonal Fisher a second, in batches of `size`."""
     model, other = mlp(), extend(mlp())
-    source = GradientSource(model)
+    source = PerSampleGradients(model)
     counts = {"fopng": 5120, "BackPACK": 1280 if size < 64 else 5120, "torch.func": 512, "loop": 320}
     batches = {name: data(n, (784,), 10, size) for name, n in counts.items()}
     seconds = measure(
         {
-            "fopng": lambda: diagonal_fisher(source, batches["fopng"]),
+            "fopng": lambda: diagonal_fisher(source, LoaderStream(batches["fopng"])),
             "BackPACK": lambda: by_backpack(other, batches["BackPACK"]),
             "torch.func": lambda: by_torch_func(model, batches["torch.func"]),
             "loop": lambda: by_loop(model, batches["loop"]),
@@ -135,41 +138,48 @@ def fisher_of_the_cnn(size: int) -> dict[str, float]:
     """Samples of diagonal Fisher a second, in batches of `size`, one head of two."""
     model, other = (nn.Sequential(*trunk(), nn.Linear(256, 2)).eval() for _ in range(2))
     other = extend(other)
-    source, n = GradientSource(model), 256 if size >= 64 else 100
+    source, n = PerSampleGradients(model), 256 if size >= 64 else 100
     batches = data(n, (3, 32, 32), 2, size)
-    ways = {"fopng": lambda: diagonal_fisher(source, batches), "BackPACK": lambda: by_backpack(other, batches)}
+    ways = {
+        "fopng": lambda: diagonal_fisher(source, LoaderStream(batches)),
+        "BackPACK": lambda: by_backpack(other, batches),
+    }
     return {name: n / s for name, s in measure(ways, repeats=5).items()}
 
 
 def memory_of(model: nn.Module, shape: tuple[int, ...], heads: int | None, m: int) -> GradientMemory:
     """Stored gradients of `m` samples, those of a multi-head model through each head in turn."""
     tasks = heads or 1
-    memory: GradientMemory | None = None
+    memory = GradientMemory()
     for task in range(tasks):
-        source = GradientSource(
+        source = PerSampleGradients(
             model, predict=lambda f, b, t=task: (f["heads"][t](f["trunk"](b[0])) if heads else f(b[0]), b[1])
         )
-        memory = GradientMemory(source.layout) if memory is None else memory
-        memory.append(*stored_gradients(source, data(m // tasks, shape, 2, 10), m // tasks))
-    assert memory is not None
+        stream = LoaderStream(data(m // tasks, shape, 2, 10))
+        memory = memory.appended(*sample_gradients(source, stream, m // tasks))
     return memory
 
 
 def projection(memory: GradientMemory, dense_rows: int, repeats: int) -> dict[str, float]:
     """Milliseconds of one projection and of one Gram matrix; the dense ones with `dense_rows` directions, scaled to all of them."""
-    p, m = memory.size, memory.count
-    f_old, metric, g = torch.rand(p), Diagonal(torch.rand(p), damping=1e-3), torch.randn(p)
+    m, p = memory.count, sum(shape.numel() for shape in memory.shapes.values())
+    f_old, f_new, g = (
+        Vector({name: draw(shape) for name, shape in memory.shapes.items()})
+        for draw in (torch.rand, torch.rand, torch.randn)
+    )
+    metric = Diagonal(f_new, damping=1e-3)
     basis = ScaledBasis(memory, f_old)
     projector = Projector.build(basis, metric, gram_damping=1e-3, form="printed")
     B = torch.randn(dense_rows, p)
     small = projector.inverse[:dense_rows, :dense_rows]
+    flat, inverse = g.flat(), metric.inverse.flat()
 
     def by_dense() -> Tensor:
-        c = small @ (B @ g).double()
-        return g - c.float() @ B
+        c = small @ (B @ flat).double()
+        return flat - c.float() @ B
 
     def gram_by_dense() -> Tensor:
-        return (B * metric.inverse) @ B.T
+        return (B * inverse) @ B.T
 
     steps = measure({"fopng": lambda: projector(g), "dense": by_dense}, repeats=repeats)
     grams = measure(
@@ -180,7 +190,7 @@ def projection(memory: GradientMemory, dense_rows: int, repeats: int) -> dict[st
         "projection, dense (ms)": 1e3 * steps["dense"] * m / dense_rows,
         "Gram matrix, fopng (ms)": 1e3 * grams["fopng"],
         "Gram matrix, dense (ms)": 1e3 * grams["dense"] * (m / dense_rows) ** 2,
-        "memory, fopng (MB)": memory.nbytes / 1e6,
+        "memory, fopng (MB)": bytes_of(memory) / 1e6,
         "memory, dense (MB)": 4 * m * p / 1e6,
         "dense measured with directions": float(dense_rows),
     }

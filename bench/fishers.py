@@ -65,7 +65,7 @@ def measure(
             "step": statistics.median(own[0] / base[0] for own, base in pairs),
             "refresh": statistics.median(own[1] / base[1] for own, base in pairs),
             "refresh, seconds": statistics.median(own[1] for own, _ in pairs),
-            "bytes": optimizer.method.nbytes,
+            "bytes": optimizer.pipeline.nbytes,
         }
     return found
 

@@ -28,7 +28,7 @@ from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.stages import Stage
 from fopng.lab.runs.request import Request, plan_of
 from fopng.lab.runs.scores import paired_difference
-from fopng.optim.fopng_k import KroneckerFOPNGMethod
+from fopng.optim.fopng_k import KroneckerFOPNG
 from kronecker_variants import Corrected, Hard, KaoSum, Natural, Pulled, Scaled
 
 CPU = torch.device("cpu")
@@ -48,8 +48,8 @@ def grid(lrs: Iterable[float], **settings: Iterable[Any]) -> list[dict[str, Any]
 
 
 SAME = grid((0.1, 0.2), strength=(10.0, 30.0, 100.0))
-TRIALS: dict[str, tuple[type[KroneckerFOPNGMethod], list[dict[str, Any]]]] = {
-    "fopng-k": (KroneckerFOPNGMethod, SAME),
+TRIALS: dict[str, tuple[type[KroneckerFOPNG], list[dict[str, Any]]]] = {
+    "fopng-k": (KroneckerFOPNG, SAME),
     "corrected": (Corrected, SAME),
     "kao-sum": (KaoSum, SAME),
     "hard": (Hard, grid((0.1, 0.2), strength=(3.0, 10.0, 30.0))),
@@ -102,7 +102,7 @@ class Bench:
             self.started[benchmark, seed] = plan, model
         return self.started[benchmark, seed]
 
-    def run(self, benchmark: str, seed: int, method: KroneckerFOPNGMethod, lr: float) -> float:
+    def run(self, benchmark: str, seed: int, method: KroneckerFOPNG, lr: float) -> float:
         """The mean accuracy in the end; 0 for a run that diverged."""
         plan, first = self.start(benchmark, seed)
         model, seeds = copy.deepcopy(first), Seeds(seed)

@@ -3,77 +3,102 @@
 They are written for one model at a time with Linear layers: enough to find out whether they are worth more.
 """
 
-import json
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from fopng.curvature.kronecker import KroneckerFisher, LayerBasis, Shrinkage, across
+from fopng.core.tree import node
+from fopng.core.vector import Vector, broadcast
+from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
 from fopng.curvature.moments import LayerMoments, Moments
-from fopng.optim.fopng_k import KroneckerFOPNGMethod
-from fopng.optim.method import TaskData
+from fopng.gradients.layers import Names
+from fopng.optim.fopng_k import FOPNGKState, KroneckerFOPNG
+from fopng.optim.kronecker_base import names_apart
+from fopng.optim.method import Prepared, Running, State, Step
+from fopng.optim.settings import ABOVE_0, AT_LEAST_0, settings
+from fopng.optim.task import Task
+from fopng.optim.weight_averaging import AveragingRunning
 
 
-@dataclass(kw_only=True)
-class Corrected(KroneckerFOPNGMethod):
+@node
+@dataclass(frozen=True)
+class CorrectedState(FOPNGKState):
+    """The old tasks' moments, and the eigenvectors of their sum with corrected eigenvalues."""
+
+    kept: dict[Names, LayerBasis] = field(default_factory=dict)
+
+
+@settings
+class Corrected(KroneckerFOPNG):
     """Eigenvalues as in EKFAC: the mean squares of a task's gradients along the eigenvectors of the sum, taken at its end.
 
     When the eigenvectors turn from V to U, those of old tasks become the diagonal of their matrix along the new ones:
     `(U_g^T V_g)^2 D ((U_a^T V_a)^2)^T`, squares entry by entry. Its trace stays.
     """
 
-    kept: dict[Any, LayerBasis] = field(default_factory=dict, init=False)
+    state_type: ClassVar[type[State]] = CorrectedState
 
-    def end_task(self, task: TaskData) -> None:
-        self.remember(self.measure(task))
-        new = {names: self.eigenvectors(names) for names in self.layers()}
-        squares = task.turned_squares(new, self.signals, self.fisher_samples)
+    def keep(self, state: CorrectedState, task: Task) -> CorrectedState:
+        state = super().keep(state, task)
+        new = {names: LayerBasis.of(own, bias=len(names) > 1) for names, own in state.moments.layers.items()}
+        squares = task.squares_along(new, self.signals, self.fisher_samples)
+        kept = {}
         for names, own in new.items():
-            values, old = squares[names], self.kept.get(names)
+            values, old = squares[names], state.kept.get(names)
             if old is not None:
                 turned_a, turned_g = own.inputs.mT @ old.inputs, own.signals.mT @ old.signals
                 values = values + turned_g.square() @ old.values @ turned_a.square().mT
-            self.kept[names] = LayerBasis(own.inputs, own.signals, values, None, own.bias)
-        self._bases.clear()
-        self.forget_derived()
+            kept[names] = replace(own, values=values)
+        return replace(state, kept=kept)
 
-    def eigenvectors(self, names: Any) -> LayerBasis:
-        A, G = (self.matrices[json.dumps([kind, *names])] for kind in ("inputs", "signals"))
-        return LayerBasis.of(LayerMoments(A, G), bias=len(names) > 1)
+    def prepare(self, state: CorrectedState, names: Collection[str]) -> Prepared:
+        if state.moments is None:
+            return Prepared()
+        s = self.weight(state)
+        layers = {layer: self.cut(own) for layer, own in state.kept.items() if not names_apart(layer, names)}
+        old = KroneckerOperator(layers, state.moments.rest)
+        return Prepared(Shrinkage(old.map(lambda own: (1 + broadcast(s, own) * own).reciprocal())))
 
-    def trace(self) -> Tensor:
-        return self.vectors["fisher_rest"].sum() + sum(own.values.sum() for own in self.kept.values())
-
-    def _basis(self, names: Any) -> LayerBasis:
-        own, size = self.kept[names], self.kept[names].values.shape[-1]
+    def cut(self, own: LayerBasis) -> LayerBasis:
+        """A layer's Fisher with `rank` eigenvectors of the inputs; the others share one eigenvalue."""
+        size = own.values.shape[-1]
         k = min(self.rank or size, size)
         others = own.values[:, :-k].mean(-1, keepdim=True) if k < size else None
         return LayerBasis(own.inputs[:, -k:].contiguous(), own.signals, own.values[:, -k:], others, own.bias)
 
 
-@dataclass(kw_only=True)
-class KaoSum(KroneckerFOPNGMethod):
+@settings
+class KaoSum(KroneckerFOPNG):
     """Tasks added up as NCL's authors do: the product nearest to the sum of two in the divergence of Gaussians.
 
     `log det(A kron G) + tr((A kron G)^-1 M)`, M the sum, is least where `A = e_1 A_1 + e_2 A_2` with `e_t = tr(G^-1 G_t) / o`
     and `G = g_1 G_1 + g_2 G_2` with `g_t = tr(A^-1 A_t) / i`. The weights are worked out in turns.
     """
 
-    def remember(self, moments: Moments) -> None:
-        before = dict(self.matrices)
-        super().remember(moments)
-        for names, own in moments.layers.items():
-            keys = [json.dumps([kind, *names]) for kind in ("inputs", "signals")]
-            if keys[0] in before:
-                alphas, betas = (shares(before[key], new) for key, new in zip(keys, vars(own).values(), strict=True))
-                g = torch.ones(2, dtype=torch.float64)
-                for _ in range(100):
-                    e = nearest_weights(betas, g)
-                    g = nearest_weights(alphas, e)
-                for key, new, weights in zip(keys, vars(own).values(), (e, g), strict=True):
-                    self.matrices[key] = (weights[0] * before[key] + weights[1] * new).to(new)
+    def remembered(self, state: FOPNGKState, moments: Moments) -> FOPNGKState:
+        before = {} if state.moments is None else state.moments.layers
+        state = super().remembered(state, moments)
+        layers = dict(state.moments.layers)
+        for names, new in moments.layers.items():
+            if names in before:
+                layers[names] = nearest_product(before[names], new)
+        return replace(state, moments=replace(state.moments, layers=layers))
+
+
+def nearest_product(old: LayerMoments, new: LayerMoments) -> LayerMoments:
+    """The moments whose product is nearest to the sum of two."""
+    alphas, betas = shares(old.inputs, new.inputs), shares(old.signals, new.signals)
+    g = torch.ones(2, dtype=torch.float64)
+    for _ in range(100):
+        e = nearest_weights(betas, g)
+        g = nearest_weights(alphas, e)
+    return LayerMoments(
+        (e[0] * old.inputs + e[1] * new.inputs).to(new.inputs),
+        (g[0] * old.signals + g[1] * new.signals).to(new.signals),
+    )
 
 
 def shares(old: Tensor, new: Tensor) -> Tensor:
@@ -90,67 +115,109 @@ def nearest_weights(share: Tensor, weights: Tensor) -> Tensor:
     return torch.stack([(share / total).mean(), ((1 - share) / total).mean()])
 
 
-@dataclass(kw_only=True)
-class Hard(KroneckerFOPNGMethod):
+@settings
+class Hard(KroneckerFOPNG):
     """Directions with `s l > 1` are projected out, the others left as they are."""
 
-    @property
-    def remover(self) -> Shrinkage | None:
-        if self._shrinkage is None and self.remembers:
-            s = self.weight()
-            self._shrinkage = Shrinkage(self.old_fisher().map(lambda own: (across(s, own) * own <= 1).to(own)))
-        return self._shrinkage
+    def prepare(self, state: FOPNGKState, names: Collection[str]) -> Prepared:
+        if state.moments is None:
+            return Prepared()
+        s, old = self.weight(state), self.old_fisher(state.moments, names)
+        return Prepared(Shrinkage(old.map(lambda own: (broadcast(s, own) * own <= 1).to(own))))
 
 
-@dataclass(kw_only=True)
-class Pulled(KroneckerFOPNGMethod):
+@node
+@dataclass(frozen=True)
+class PulledState(FOPNGKState):
+    """The old tasks' moments, and where the last one ended."""
+
+    anchor: Vector | None = None
+
+
+@settings
+class Pulled(KroneckerFOPNG):
     """`v = eta ((I + s F_old / f)^-1 g + c (theta - theta*))`, NCL's pull in our unit."""
 
-    pull: float
-    needs_parameters = True
+    state_type: ClassVar[type[State]] = PulledState
 
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        return lr * (self.held_back(g) + self.pull * (theta - self.vectors["anchor"]))
+    pull: Annotated[float, AT_LEAST_0, "c, how strong the pull is."]
 
-    def end_task(self, task: TaskData) -> None:
-        super().end_task(task)
-        self.vectors["anchor"] = task.parameters()
+    def bend(self, v: Vector, step: Step[PulledState, AveragingRunning]) -> Vector:
+        way = step.theta.only(v.parts) - step.state.anchor.only(v.parts)
+        return super().bend(v, step) + way * self.pull
+
+    def keep(self, state: PulledState, task: Task) -> PulledState:
+        return replace(super().keep(state, task), anchor=task.parameters())
 
 
-@dataclass(kw_only=True)
-class Natural(KroneckerFOPNGMethod):
+@node
+@dataclass(frozen=True)
+class NaturalState(FOPNGKState):
+    """The old tasks' moments, and the new task's damped Fisher, inverted."""
+
+    inverse: KroneckerOperator | None = None
+
+
+@settings
+class Natural(KroneckerFOPNG):
     """The new task's own Kronecker metric, measured once an epoch: a step of length eta along `F_new^-1` times what is left of g.
 
     With `first` the natural step comes first, and what is held back is that.
     """
 
-    damping: float
-    first: bool = False
-    inverse: KroneckerFisher | None = field(default=None, init=False)
+    state_type: ClassVar[type[State]] = NaturalState
 
-    def refresh(self, task: TaskData) -> None:
+    damping: Annotated[float, ABOVE_0, "lambda, added to the new task's Fisher."]
+    first: Annotated[bool, "whether the natural step is what is held back."] = False
+
+    def refresh(
+        self, state: NaturalState, running: AveragingRunning, task: Task
+    ) -> tuple[NaturalState, AveragingRunning]:
         moments = task.moments("sampled", self.fisher_samples)
         layers = {n: LayerBasis.of(m, bias=len(n) > 1, rank=self.rank) for n, m in moments.layers.items()}
-        self.inverse = KroneckerFisher(self.layout, layers, moments.rest).map(lambda own: 1 / (own + self.damping))
+        inverse = KroneckerOperator(layers, moments.rest).map(lambda own: 1 / (own + self.damping))
+        return replace(state, inverse=inverse), running
 
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        u = g if self.first else self.held_back(g)
-        v = self.inverse(u)
-        v = lr * v / (u @ v).sqrt()
-        return self.held_back(v) if self.first else v
+    def bend(self, v: Vector, step: Step[NaturalState, AveragingRunning]) -> Vector:
+        u = v if self.first else super().bend(v, step)
+        found = step.state.inverse(u)
+        found = found / u.dot(found).sqrt()
+        return super().bend(found, step) if self.first else found
 
 
-@dataclass(kw_only=True)
-class Scaled(KroneckerFOPNGMethod):
+class SecondMoment:
+    """The running mean of squares, without the bias of its start at zero.
+
+    It changes in place: what is left of a gradient is known in `bend` alone, which returns no more than the step.
+    """
+
+    def __init__(self) -> None:
+        self.mean, self.steps = Vector({}), 0
+
+    def root(self, u: Vector) -> Vector:
+        """The root of the mean, after one more vector."""
+        self.steps += 1
+        self.mean = self.mean.extended(u).lerp(u * u, 1e-3)
+        return (self.mean.only(u.parts) / (1 - 0.999**self.steps)).map(torch.sqrt)
+
+
+@node
+@dataclass(frozen=True)
+class ScaledRunning(AveragingRunning):
+    """Adam's second moment."""
+
+    squares: SecondMoment = field(default_factory=SecondMoment)
+
+
+@settings
+class Scaled(KroneckerFOPNG):
     """Adam's second moment on what is left of the gradient: `v = eta u / (sqrt(E[u^2]) + 1e-8)`; with `first`, on g itself."""
 
-    first: bool = False
-    steps: int = field(default=0, init=False)
+    running_type: ClassVar[type[Running]] = ScaledRunning
 
-    def update(self, g: Tensor, *, lr: float | Tensor, theta: Tensor | None) -> Tensor:
-        u = g if self.first else self.held_back(g)
-        self.steps += 1
-        old = self.vectors.get("second_moment", torch.zeros_like(u))
-        self.vectors["second_moment"] = torch.lerp(old, u.square(), 1e-3)
-        v = lr * u / ((self.vectors["second_moment"] / (1 - 0.999**self.steps)).sqrt() + 1e-8)
-        return self.held_back(v) if self.first else v
+    first: Annotated[bool, "whether the scaled step is what is held back."] = False
+
+    def bend(self, v: Vector, step: Step[FOPNGKState, ScaledRunning]) -> Vector:
+        u = v if self.first else super().bend(v, step)
+        found = u / step.running.squares.root(u).shifted(1e-8)
+        return super().bend(found, step) if self.first else found

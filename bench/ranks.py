@@ -21,6 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fopng
+from fopng.core.tree import bytes_of
+from fopng.core.vector import Vector
 
 RESULTS = Path(__file__).parent / "results" / "ranks.json"
 SIZES = {"linear": [784, 1000, 1000, 10], "convolutions": [16, 48, 96]}
@@ -79,13 +81,13 @@ def measure(name: str) -> dict[str, float]:
     start = time.thread_time()
     optimizer.step()
     gram = time.thread_time() - start
-    memory = optimizer.method.memory
+    memory = optimizer.pipeline.state.memory
     assert memory is not None
-    g = torch.randn(memory.size)
+    g = Vector({name: torch.randn(shape) for name, shape in optimizer.layout.shapes.items()})
     c = torch.randn(memory.count)
     return {
-        "parameters": memory.size,
-        "memory bytes": memory.nbytes,
+        "parameters": optimizer.layout.size,
+        "memory bytes": bytes_of(memory),
         "G^T x and G c, s": computing(lambda: (memory.rmatvec(g), memory.matvec(c))),
         "step, s": computing(optimizer.step),
         "refresh, s": refresh,

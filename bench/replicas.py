@@ -25,15 +25,16 @@ from torch import Tensor
 
 from contenders import CONTENDERS, STORES
 from floors import floor_of
-from fopng.gradients.per_sample import GradientSource
+from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.benchmarks import find_benchmark
 from fopng.lab.benchmarks.models import MLP, ConvNet, Network
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.batched.engine import TURN
 from fopng.lab.engine.batched.samples import StackedSamples
+from fopng.lab.engine.batched.sampling import StackedTaskSamples
 from fopng.lab.engine.batched.stacking import StackedModel, stack_methods
 from fopng.lab.engine.batched.steps import Stepper
-from fopng.lab.engine.batched.task import ReplicaTask
+from fopng.lab.engine.batched.task import StackedStream
 from fopng.lab.engine.loop import plain_arithmetic, predict_task
 from fopng.lab.engine.streams import Turns, in_turns
 from fopng.lab.runs.config import RunConfig
@@ -42,6 +43,8 @@ from fopng.lab.runs.groups import EngineName
 from fopng.lab.runs.request import Request
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.optim.pipeline import Pipeline
+from fopng.optim.task import Task
 from handwritten import HandWritten
 from straightforward import Straightforward
 
@@ -89,21 +92,19 @@ def prepare(kind: str, method: str, replicas: int, directions: int, steps: int, 
     models = [make_model(kind, seed)[0].to(device) for seed in range(replicas)]
     _, shape, classes = make_model(kind, 0)
     optimizers = [CONTENDERS[method](model, predict_task, directions) for model in models]
-    stacked, mathematics = (
-        StackedModel(models, optimizers[0].layout, range(replicas)),
-        stack_methods([o.method for o in optimizers], device),
-    )
-    mathematics.attach(optimizers[0].layout)
+    stacked = StackedModel(models, optimizers[0].layout, range(replicas))
+    pipeline = Pipeline(stack_methods([o.method for o in optimizers], device))
     split = MadeUp(10 * steps, shape, classes)
     samples = StackedSamples([split] * replicas, device)
     alive = torch.ones(replicas, dtype=torch.bool, device=device)
-    source = GradientSource(models[0], predict=predict_task)
+    source = PerSampleGradients(models[0], predict=predict_task)
     generators = [torch.Generator().manual_seed(r) for r in range(replicas)]
-    task = ReplicaTask(source, stacked.theta, samples, 0, generators, alive)
+    stream = StackedStream(samples, 0, stacked.weights, generators, alive)
+    task = Task(source, stream, StackedTaskSamples(source, stream), stacked.weights.parts, steps)
     with torch.no_grad():
-        mathematics.end_task(task)
-        mathematics.refresh(task)
-    stepper = Stepper(stacked, mathematics, optimizers[0].param_groups[0]["lr"], alive)
+        pipeline.end_task(task)
+        pipeline.refresh(task)
+    stepper = Stepper(stacked, pipeline, optimizers[0].param_groups[0]["lr"], alive)
     orders = torch.stack([torch.randperm(len(split)) for _ in range(replicas)]).to(device)
     stacked.template.train()
 

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 import fopng
 from contenders import CONTENDERS
+from fopng.core.vector import Vector
+from fopng.curvature.metric import Diagonal
 from fopng.lab.benchmarks.models import MLP, ConvNet
 from record import record_ratios
 
@@ -33,20 +35,23 @@ class DenseFOPNG:
     """FOPNG with `B = F_old G` written out: what a straightforward implementation does each step."""
 
     def __init__(self, model: nn.Module, optimizer: fopng.FOPNG) -> None:
-        method = optimizer.method
-        self.parameters = [p for p in model.parameters() if p.grad is not None]
-        self.B = method.projector.basis.dense()
-        self.inverse = method.projector.inverse.float()
-        self.metric = method.step_metric()
+        named = {name: p for name, p in model.named_parameters() if p.grad is not None}
+        prepared = optimizer.pipeline.prepared(Vector({name: p.grad for name, p in named.items()}))
+        projector, metric = prepared.projector, prepared.metric
+        assert isinstance(metric, Diagonal)
+        self.parameters, shapes = list(named.values()), {name: p.shape for name, p in named.items()}
+        each = torch.eye(projector.basis.count)
+        self.B = torch.stack([projector.basis.matvec(c).only(named).filled(shapes).flat() for c in each])
+        self.inverse = projector.inverse.float()
+        self.inverse_fisher = metric.inverse.only(named).flat()
         self.lr = optimizer.param_groups[0]["lr"]
 
     @torch.no_grad()
     def step(self) -> None:
         """`v = eta F_new^-1 P g / |P g|`."""
         g = torch.cat([p.grad.reshape(-1) for p in self.parameters])
-        g = F.pad(g, (0, self.B.shape[1] - g.numel()))
         projected = g - self.B.T @ (self.inverse @ (self.B @ g))
-        direction = self.metric.solve(projected)
+        direction = self.inverse_fisher * projected
         v = self.lr * direction / (projected @ direction).sqrt()
         start = 0
         for p in self.parameters:

@@ -1,4 +1,4 @@
-"""One run over several processes: each has a shard of the data and of what is remembered, all have the same model.
+"""One run over several processes: each has a shard of the data, all have the same model.
 
 torchrun --nproc-per-node 2 examples/distributed.py          (or with plain python: one process; needs pip install "fopng[demo]")
 """

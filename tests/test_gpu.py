@@ -9,12 +9,12 @@ import zoo
 from flat import flat
 from fopng.core.batch import map_tensors
 from fopng.curvature.estimate import diagonal_fisher, sample_gradients
-from fopng.curvature.metric import Diagonal
+from fopng.curvature.metric import Diagonal, trust_region_step
 from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.directions import ScaledBasis
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory, MemoryFull
-from fopng.memory.projection import Projector, trust_region_step
+from fopng.memory.projection import Projector
 
 pytestmark = [
     pytest.mark.gpu,

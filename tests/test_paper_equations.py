@@ -14,13 +14,13 @@ import oracle
 import zoo
 from flat import flat, named, one, stored
 from fopng.curvature.estimate import diagonal_fisher, full_fisher, sample_gradients
-from fopng.curvature.metric import Diagonal, Full, Identity, Metric
+from fopng.curvature.metric import Diagonal, Full, Identity, Metric, trust_region_step
 from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.directions import ScaledBasis
 from fopng.gradients.layers import DenseGradients, SampleGradients
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory
-from fopng.memory.projection import Projector, trust_region_step
+from fopng.memory.projection import Projector
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import oracle
 from flat import one, stored
-from fopng.curvature.metric import Diagonal, Full, Identity, Metric
+from fopng.curvature.metric import Diagonal, Full, Identity, Metric, trust_region_step
 from fopng.gradients.directions import ScaledBasis
-from fopng.memory.projection import IllConditioned, Projector, invert, trust_region_step
+from fopng.memory.projection import IllConditioned, Projector, invert
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 FORMS = ("printed", "orthogonal")

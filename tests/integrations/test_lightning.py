@@ -200,7 +200,7 @@ def test_a_new_process_goes_on_with_the_next_task(tmp_path):
     module.make = lambda: optimizer
     fit(module, tasks, 3, start=2)
     assert same(module.net, expected)
-    assert optimizer.method.memory.count == reference.method.memory.count
+    assert optimizer.pipeline.state.memory.count == reference.pipeline.state.memory.count
 
 
 def test_a_checkpoint_of_the_last_epoch_ends_the_task(tmp_path):

@@ -6,12 +6,11 @@ import torch.nn.functional as F
 
 from fopng.core.kernels import forced, usable
 from fopng.core.vector import Vector
-from fopng.curvature.metric import Diagonal
+from fopng.curvature.metric import Diagonal, trust_region_step
 from fopng.gradients.layers import LinearGradients
 from fopng.lab.benchmarks import Scenario
 from fopng.lab.benchmarks.dropout import Dropout, dropout_key
 from fopng.lab.engine.batched.products import LayersAsProducts
-from fopng.memory.projection import trust_region_step
 from replicas.pairs import plans, side_by_side
 from small_runs import stream
 

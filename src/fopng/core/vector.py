@@ -87,7 +87,7 @@ class Vector:
 
     def updated(self, other: "Vector") -> "Vector":
         """The other vector's parts, and of its own those that the other lacks."""
-        return Vector({**self.parts, **other.parts}, self.lead)
+        return other if self.parts.keys() <= other.parts.keys() else Vector({**self.parts, **other.parts}, self.lead)
 
     def flat(self) -> Tensor:
         """All parts in one tensor `[*lead, p]`, in their order; for small models and tests."""
@@ -133,7 +133,20 @@ class Vector:
 
     def shifted(self, number: float | Tensor) -> "Vector":
         """Add a number, or one for each replica `[*lead]`, to every entry of its parts."""
+        if not isinstance(number, Tensor) and self.parts:
+            return Vector(
+                dict(zip(self.parts, torch._foreach_add(list(self.parts.values()), number), strict=True)), self.lead
+            )
         return self.map(lambda part: part + broadcast(number, part))
+
+    def addcmul(self, left: "Vector", right: "Vector", scale: float | Tensor = 1.0) -> "Vector":
+        """`self + scale left right`, entry by entry."""
+        parts = self.parts
+        if isinstance(scale, Tensor) or not parts.keys() == left.parts.keys() <= right.parts.keys() or not parts:
+            return self + left * right * scale
+        lefts, rights = list(map(left.parts.__getitem__, parts)), list(map(right.parts.__getitem__, parts))
+        found = torch._foreach_addcmul(list(parts.values()), lefts, rights, value=scale)
+        return Vector(dict(zip(parts, found, strict=True)), self.lead)
 
     def dot(self, other: "Vector") -> Tensor:
         """The inner product, `[*lead]`; they must have a parameter in common."""

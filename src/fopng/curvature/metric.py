@@ -22,12 +22,6 @@ class Metric(ABC):
     def solve(self, v: Vector) -> Vector:
         """`F^-1 v`."""
 
-    @final
-    def solve_with_length(self, v: Vector) -> tuple[Vector, Tensor]:
-        """`F^-1 v` and `v^T F^-1 v`, `[*lead]`."""
-        solved = self.solve(v)
-        return solved, v.dot(solved)
-
     @abstractmethod
     def inverse_gram(self, basis: Basis) -> Tensor:
         """`B^T F^-1 B`: `[*lead, m, m]` in float64."""
@@ -154,3 +148,17 @@ def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> Vector:
     pieces = flat.split([torch.Size(shape).numel() for shape in shapes.values()], -1)
     parts = {name: piece.view((*lead, *shape)) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
     return Vector(parts, len(lead))
+
+
+def trust_region_step(metric: Metric, g: Vector, *, radius: float | Tensor) -> Vector:
+    """The step of Fisher norm `radius` along `F^-1 g`, eq. 18: `eta F^-1 g / sqrt(g^T F^-1 g)`; zero where g is.
+
+    Args:
+        metric: `F`.
+        g: the (projected) gradient.
+        radius: eta, a number, or one for each replica `[*lead]`.
+    """
+    direction = metric.solve(g)
+    squared = g.dot(direction)
+    # zero stays zero, and what is not finite stays so
+    return direction * torch.where(squared > 0, radius * squared.rsqrt(), squared)

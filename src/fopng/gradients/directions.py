@@ -117,12 +117,9 @@ class ScaledBasis(_Wrapped):
         return self.inner.matvec(c) * self.scale
 
     def subtract(self, c: Tensor, g: Vector) -> Vector:
-        sums, scale = self.inner.matvec(c).parts, self.scale.parts
-        if not sums.keys() == g.parts.keys() <= scale.keys():
-            return _minus(g, Vector(sums, g.lead) * self.scale)
-        factors, summed = list(map(scale.__getitem__, g.parts)), list(map(sums.__getitem__, g.parts))
-        found = torch._foreach_addcmul(list(g.parts.values()), factors, summed, value=-1)
-        return Vector(dict(zip(g.parts, found, strict=True)), g.lead)
+        sums = self.inner.matvec(c)
+        alike = sums.parts.keys() == g.parts.keys()
+        return g.addcmul(sums, self.scale, -1.0) if alike else _minus(g, sums * self.scale)
 
     def rmatvec(self, x: Vector) -> Tensor:
         return self.inner.rmatvec(x * self.scale)

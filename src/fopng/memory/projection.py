@@ -1,4 +1,4 @@
-"""Projecting a gradient away from the directions that old tasks depend on, and the step that follows."""
+"""Projecting a gradient away from the directions that old tasks depend on."""
 
 import warnings
 from functools import cached_property
@@ -128,16 +128,3 @@ def invert(matrix: Tensor, *, damping: float | Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(bad[..., None, None], pseudo, torch.cholesky_inverse(safe)), torch.where(
         bad, true_condition, condition
     )
-
-
-def trust_region_step(metric: Metric, g: Vector, *, radius: float | Tensor) -> Vector:
-    """The step of Fisher norm `radius` along `F^-1 g`, eq. 18: `eta F^-1 g / sqrt(g^T F^-1 g)`; zero where g is.
-
-    Args:
-        metric: `F`.
-        g: the (projected) gradient.
-        radius: eta, a number, or one a replica `[*lead]`.
-    """
-    direction, squared = metric.solve_with_length(g)
-    # zero stays zero, and what is not finite stays so
-    return direction * torch.where(squared > 0, radius * squared.rsqrt(), squared)

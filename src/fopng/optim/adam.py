@@ -32,18 +32,18 @@ class Mean:
 
     def gathered(self, value: Vector, beta: float) -> "Mean":
         """The mean after one more vector; what that has no part of stays."""
-        ones = {name: _row_ones(part, part.shape[value.lead :]) for name, part in value.parts.items()}
-        return Mean(_gathered(self.total, value, beta), _gathered(self.weight, Vector(ones), beta))
+        new = {name: part for name, part in value.parts.items() if name not in self.weight.parts}
+        rows = {name: _row_zeros(part, part.shape[value.lead :]) for name, part in new.items()}
+        total, weight = self.total.extended(value), self.weight.updated(Vector(rows)) if rows else self.weight
+        here = weight.only(value.parts) * beta
+        return Mean(
+            total.updated(total.only(value.parts).lerp(value, 1 - beta)), weight.updated(here.shifted(1 - beta))
+        )
 
 
-def _row_ones(like: Tensor, shape: torch.Size) -> Tensor:
-    """A 1 for each row of a parameter, in as many dimensions."""
-    return like.new_ones(shape[:1] + (1,) * (len(shape) - 1))
-
-
-def _gathered(old: Vector, new: Vector, beta: float) -> Vector:
-    before = old.extended(new)
-    return before.updated(before.only(new.parts).lerp(new, 1 - beta))
+def _row_zeros(like: Tensor, shape: torch.Size) -> Tensor:
+    """A 0 for each row of a parameter, in as many dimensions."""
+    return like.new_zeros(shape[:1] + (1,) * (len(shape) - 1))
 
 
 @final

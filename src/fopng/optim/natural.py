@@ -10,7 +10,7 @@ from fopng.core.likelihood import Labels
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.curvature.fishers import Fisher, FisherName, estimate_fisher, planned_numbers
-from fopng.memory.projection import trust_region_step
+from fopng.curvature.metric import trust_region_step
 from fopng.optim.ewc import FISHER_SAMPLES, LABELS
 from fopng.optim.method import Method, Needs, Prepared, Running, State, Step
 from fopng.optim.settings import ABOVE_0, COUNT, COUNT_OR_ALL, settings

@@ -86,12 +86,13 @@ class Parameters:
 
 def check_finite(g: Vector) -> Tensor | None:
     """Raise for a gradient that is not finite; on a device that would have to be waited for, return whether it is, `[]`."""
-    largest = torch.stack(torch._foreach_norm(list(g.parts.values()), torch.inf)).amax()
-    if largest.device.type != "cpu":
-        return largest.isfinite()
-    if not isfinite(largest.item()):
+    parts = list(g.parts.values())
+    if parts[0].device.type != "cpu":
+        return torch.stack(torch._foreach_norm(parts, torch.inf)).amax().isfinite()
+    # the sum is quick, and may overflow where nothing is wrong
+    if not isfinite(torch.stack(torch._foreach_norm(parts)).sum().item()) and (broken := g.name_nonfinite()):
         raise FloatingPointError(
-            f"The gradient of {', '.join(map(repr, g.name_nonfinite()))} holds NaN or infinity; the step was not taken. Lower "
-            "the learning rate, clip the gradients, or look at the loss."
+            f"The gradient of {', '.join(map(repr, broken))} holds NaN or infinity; the step was not taken. Lower the learning "
+            "rate, clip the gradients, or look at the loss."
         )
     return None

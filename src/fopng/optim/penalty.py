@@ -38,4 +38,4 @@ class Penalty(Method[PenaltyState, R], Generic[R]):
         if weights is None or anchor is None:
             return g
         moved = step.theta.only(g.parts) - anchor.only(g.parts)
-        return g + moved * weights * (self.strength * self.slope)
+        return g.addcmul(moved, weights, self.strength * self.slope)

@@ -51,9 +51,8 @@ class SI(Penalty[SIRunning]):
         return Needs(data=False, steps=True)
 
     def watch(self, running: SIRunning, g: Vector, v: Vector) -> SIRunning:
-        path, change = running.path, v * g
-        moved = v if running.moved is None else running.moved + v
-        return replace(running, path=change if path is None else path + change, moved=moved)
+        path = v * g if running.path is None else running.path.addcmul(v, g)
+        return replace(running, path=path, moved=v if running.moved is None else running.moved + v)
 
     def end_task(self, state: PenaltyState, running: SIRunning, task: Task) -> tuple[PenaltyState, SIRunning]:
         theta = task.parameters()
