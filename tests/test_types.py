@@ -77,7 +77,12 @@ def test_regroup_keeps_unlike_batches_apart(second):
     assert len(list(regroup([(torch.zeros(2, 3), torch.zeros(2)), second], 10))) == 2
 
 
-@pytest.mark.parametrize("beside", ["task 1", torch.zeros(7), torch.tensor(1)], ids=["a text", "a table", "a number"])
+def test_regroup_joins_what_has_the_same_text_beside_it():
+    batches = [(torch.zeros(2, 3), text) for text in ("task 1", "task 1", "task 2")]
+    assert [(len(x), text) for x, text in regroup(batches, 10)] == [(4, "task 1"), (2, "task 2")]
+
+
+@pytest.mark.parametrize("beside", [["a", "b"], torch.zeros(7), torch.tensor(1)], ids=["texts", "a table", "a number"])
 def test_regroup_never_joins_what_is_not_per_sample(beside):
     pairs = [(torch.zeros(2, 3), beside)] * 2
     assert [len(x) for x, _ in regroup(pairs, 10)] == [2, 2]

@@ -1,7 +1,7 @@
-"""The words everything speaks: a batch and its samples."""
+"""Batches: any tree of tensors with the samples on the first axis; counted, cut, joined."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, TypeAlias
 
@@ -111,26 +111,26 @@ def take(batch: Batch, index: Tensor, axis: int = 0) -> Batch:
 def regroup(batches: Iterable[Batch], size: int, axis: int = 0) -> Iterator[Batch]:
     """Yield the same samples in batches of about `size`: small ones joined, large ones cut.
 
-    Batches that cannot be joined (sequences of another length, a task's number beside the tensors) stay apart.
+    Batches that cannot be joined (sequences of another length, the number of another task beside them) stay apart.
 
     >>> [len(b) for b in regroup([torch.zeros(2), torch.zeros(2), torch.zeros(9)], 4)]
     [4, 4, 4, 1]
     """
     waiting: list[Batch] = []
-    held, kinds = 0, None
+    held, form = 0, None
     for batch in batches:
         n = sample_count(batch, axis)
-        if waiting and (held + n > size or kinds is None or kinds != _kinds(batch, axis, n)):
-            yield _concatenate(waiting, axis)
+        if waiting and (held + n > size or form != form_of(batch, axis, n)):
+            yield join(waiting, axis)
             waiting, held = [], 0
         if n > size:
             yield from (take(batch, part, axis) for part in torch.arange(n).split(size))
         elif n > 0:
-            kinds = kinds if waiting else _kinds(batch, axis, n)
+            form = form if waiting else form_of(batch, axis, n)
             waiting.append(batch)
             held += n
     if waiting:
-        yield _concatenate(waiting, axis)
+        yield join(waiting, axis)
 
 
 def regroup_exactly(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
@@ -150,20 +150,22 @@ def regroup_exactly(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
     yield from left
 
 
-def _concatenate(batches: list[Batch], axis: int) -> Batch:
+def join(batches: Sequence[Batch], axis: int = 0) -> Batch:
+    """One batch of the samples of several that have the same form."""
     if len(batches) == 1:
         return batches[0]
     joined = iter([torch.cat(column, axis) for column in zip(*map(tensors_of, batches), strict=True)])
     return map_tensors(lambda _: next(joined), batches[0])
 
 
-def _kinds(batch: Batch, axis: int, n: int) -> object:
-    """What two batches must share to be joined, nesting included; None for one that cannot be."""
+def form_of(batch: Batch, axis: int, n: int) -> Any:
+    """What two batches of samples must share to be joined, nesting included; what cannot be joined is like nothing else."""
     if isinstance(batch, Tensor):
         per_sample = batch.dim() > axis and batch.shape[axis] == n
-        return (batch.dtype, batch.device, batch.shape[:axis], batch.shape[axis + 1 :]) if per_sample else None
-    if isinstance(batch, (Mapping, tuple, list)):
-        items = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
-        kinds = {key: _kinds(value, axis, n) for key, value in items}
-        return None if None in kinds.values() else kinds
-    return None
+        return (batch.dtype, batch.device, batch.shape[:axis], batch.shape[axis + 1 :]) if per_sample else object()
+    if isinstance(batch, Mapping):
+        return {key: form_of(value, axis, n) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        # a list without tensors may well be one entry for each sample, which nobody could tell
+        return [form_of(value, axis, n) for value in batch] if tensors_of(batch) or not batch else object()
+    return batch if isinstance(batch, (type(None), bool, int, float, str)) else object()

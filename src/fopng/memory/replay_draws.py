@@ -7,7 +7,18 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from fopng.core.batch import Batch, PredictTask, TaskName, map_tensors, predict_pairs, sample_count, take, tensors_of
+from fopng.core.batch import (
+    Batch,
+    PredictTask,
+    TaskName,
+    form_of,
+    join,
+    map_tensors,
+    predict_pairs,
+    sample_count,
+    take,
+    tensors_of,
+)
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.curvature.estimate import output_sensitivity
@@ -223,7 +234,7 @@ def _kinds_of_all(kinds: Sequence[tuple[Batch, Tensor]], communicator: Communica
     groups: list[tuple[Any, Batch, dict[int, tuple[int, Tensor]]]] = []
     for process, found in enumerate(communicator.gather(told)):
         for number, ((example, _), ranks) in enumerate(found):
-            form = _form(example, 0, 0)
+            form = form_of(example, 0, 0)
             members = next((group[2] for group in groups if group[0] == form and process not in group[2]), None)
             if members is None:
                 groups.append((form, example, {process: (number, ranks)}))
@@ -274,34 +285,13 @@ def join_alike(batches: Iterable[Batch], axis: int) -> list[Batch]:
     """
     groups: list[tuple[Any, list[Batch]]] = []
     for batch in batches:
-        form = _form(batch, axis, sample_count(batch, axis))
+        form = form_of(batch, axis, sample_count(batch, axis))
         members = next((members for other, members in groups if other == form), None)
         if members is None:
             groups.append((form, [batch]))
         else:
             members.append(batch)
-    return [_joined(members, axis) for _, members in groups]
-
-
-def _joined(batches: Sequence[Batch], axis: int) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
-    columns = zip(*map(tensors_of, batches), strict=True)
-    joined = iter([torch.cat(column, axis) for column in columns])
-    return map_tensors(lambda _: next(joined), batches[0])
-
-
-def _form(batch: Batch, axis: int, n: int) -> Any:
-    """What two batches must share to be joined; what cannot be is like nothing else."""
-    if isinstance(batch, Tensor):
-        per_sample = batch.dim() > axis and batch.shape[axis] == n
-        return (batch.dtype, batch.device, batch.shape[:axis], batch.shape[axis + 1 :]) if per_sample else object()
-    if isinstance(batch, Mapping):
-        return {key: _form(value, axis, n) for key, value in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        # a list without tensors may well be one entry a sample, which nobody could tell
-        return [_form(value, axis, n) for value in batch] if tensors_of(batch) or not batch else object()
-    return batch
+    return [join(members, axis) for _, members in groups]
 
 
 def _check_plain(batch: Batch) -> None:
