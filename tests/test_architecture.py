@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -175,3 +176,16 @@ def test_what_is_kept_out_is_not_found(name):
 
 def test_files_stay_small():
     assert {name: n for name, path in modules().items() if (n := len(path.read_text().splitlines())) > 400} == {}
+
+
+def test_the_walk_through_a_step_never_turns_back() -> None:
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+    walk = guide.partition("## One step of FOPNG")[2].partition("\n## ")[0]
+    links = re.findall(r"^\d+\. \[`(\w+)(?:\.(\w+))?`\]\(src/(fopng/(\w+)/\w+)\.py\)", walk, re.MULTILINE)
+    assert 8 <= len(links) <= 12
+    folders = [LAYERS.index(package) for *_, package in links]
+    assert folders == sorted(folders, reverse=True)
+    for thing, member, path, _ in links:
+        found = getattr(importlib.import_module(path.replace("/", ".")), thing)
+        assert found.__module__ == path.replace("/", "."), thing
+        assert not member or member in vars(found), f"{thing}.{member}"
