@@ -18,7 +18,6 @@ HOMES = {
     "NotShared": "fopng.parallel.collectives",
     "PredictTask": "fopng.core.batch",
 }
-
 """The module of each public name."""
 
 __all__ = sorted(HOMES)

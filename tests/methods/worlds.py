@@ -12,22 +12,15 @@ from torch import Tensor, nn
 import fopng
 from flat import flat as flat_vector
 from flat import named
+from fopng.optim import METHOD_NAMES
 
-METHODS = {
-    cls.__name__: cls
-    for cls in (
-        *(fopng.SGD, fopng.Adam, fopng.EWC, fopng.FNG, fopng.OGD),
-        *(fopng.ONG, fopng.NaturalOGD, fopng.FOPNG, fopng.FOPNGPreFisher, fopng.KroneckerFOPNG, fopng.NCL),
-        *(fopng.SI, fopng.MAS, fopng.LwF, fopng.ER, fopng.GEM, fopng.AGEM),
-        *(fopng.OnlineEWC, fopng.GPM, fopng.SGP),
-    )
-}
+METHODS = {name: getattr(fopng, name) for name in METHOD_NAMES}
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
 KRONECKER = ("KroneckerFOPNG", "NCL")
 INPUTS = ("GPM", "SGP")
-FREE_RATES = ("SGD", "Adam", "SI", "MAS", "LwF", "ER", *ELASTIC, *KRONECKER, *INPUTS)
+FREE_RATES = tuple(name for name in METHODS if name not in ("OGD", *FISHER, "GEM", "AGEM"))
 REHEARSING = ("LwF", "ER", "GEM", "AGEM")
 
 
