@@ -166,6 +166,6 @@ for size in (100, 400, 1000, 5000):
 
 
 def test_another_format_is_refused_and_not_taken_for_damage(saved, monkeypatch):
-    monkeypatch.setattr("fopng.lab.storage.checkpoint.FORMAT", 2)
-    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of format 2 .* got 1"):
+    monkeypatch.setattr("fopng.lab.storage.checkpoint.FORMAT", 1)
+    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of format 1 .* got 2"):
         Checkpoint(saved).load()

@@ -17,7 +17,7 @@ import safetensors.torch
 from fopng.lab.storage import atomic
 from fopng.lab.storage.state import State, decode, encode
 
-FORMAT = 1
+FORMAT = 2
 
 SLOTS = ("checkpoint", "checkpoint.other")
 
