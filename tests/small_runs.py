@@ -70,7 +70,7 @@ def plan(method="fopng", tasks=None, **changes):
         stream=tasks,
         stages=all_at_once(tasks) if entry.joint else one_by_one(tasks),
         make_model=lambda seed: network(tasks.input_shape, tasks.heads, seed=seed),
-        make_optimizer=partial(entry.optimizer, **SETTINGS[method]),
+        make_optimizer=partial(entry.optimizer, **SETTINGS.get(method, {"lr": 0.05})),
         first_task_lr=None if entry.joint else 0.1,
         epochs=2,
         batch_size=5,

@@ -14,8 +14,8 @@ from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.replay_draws import BatchSamples, Learnt, Sampled, draw_samples, take_rows
 from fopng.memory.replay_samples import Drawn, SampleBlock, SampleMemory, follow_model
-from fopng.optim.replay import ReplayRunning
-from fopng.optim.replay import seeded as with_key
+from fopng.optim.replay_base import ReplayRunning
+from fopng.optim.replay_base import seeded as with_key
 
 
 def seeded(seed):

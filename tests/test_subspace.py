@@ -101,12 +101,23 @@ def test_inputs_that_are_all_zero_leave_nothing():
         assert rank(taught([torch.zeros(3, 6, dtype=torch.float64)], 1.0, weigh)) == 0
 
 
-def test_a_layer_that_gets_a_bias_knows_nothing_about_it():
+def test_a_bias_that_old_tasks_did_not_have_is_held_by_a_direction_of_its_own():
     space = taught([inputs(3)], 1.0)
-    wide = space.widened(7)
-    torch.testing.assert_close(wide.basis[:6, :6], space.basis)
-    assert wide.basis[6].abs().max() == 0
-    assert rank(wide.learnt(moment(random(1, 7)), threshold=1.0, weigh=fully)) == 4
+    wide = space.with_bias(7)
+    M = wide.basis * wide.importance
+    torch.testing.assert_close(M[:6] @ M[:6].mT, space.basis @ space.basis.mT)
+    assert M[6] @ M[6] == 1
+    assert rank(wide.learnt(moment(random(1, 7)), threshold=1.0, weigh=fully)) == 5
+
+
+@pytest.mark.parametrize("weight", [True, False], ids=["the weight alone", "the bias alone"])
+def test_directions_for_a_part_of_a_layer(weight):
+    """What moves of it is orthogonal to what the whole layer was given, and that is all that it loses."""
+    space = taught([inputs(3)], 1.0)
+    part = space.of_one(weight=weight)
+    M, own = part.basis * part.importance, slice(0, -1) if weight else slice(-1, None)
+    P = torch.linalg.pinv(space.basis[own].mT) @ space.basis[own].mT
+    torch.testing.assert_close((M @ M.mT)[own, own], P)
 
 
 @pytest.mark.parametrize("samples", [1, 20], ids=["few directions", "many directions"])

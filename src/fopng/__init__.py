@@ -12,7 +12,7 @@ HOMES = {
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.core.likelihood"),
     "ContinualOptimizer": "fopng.optim.optimizer",
     "Diagnosis": "fopng.optim.diagnostics",
-    "HeadChanged": "fopng.optim.replay",
+    "HeadChanged": "fopng.optim.replay_base",
     "IllConditioned": "fopng.memory.projection",
     "MemoryFull": "fopng.memory.gradients",
     "NotShared": "fopng.parallel.collectives",

@@ -30,7 +30,7 @@ from fopng.optim.optimizers import OnlineEWC as OnlineEWC
 from fopng.optim.optimizers import SGD as SGD
 from fopng.optim.optimizers import SGP as SGP
 from fopng.optim.optimizers import SI as SI
-from fopng.optim.replay import HeadChanged as HeadChanged
+from fopng.optim.replay_base import HeadChanged as HeadChanged
 from fopng.parallel.collectives import NotShared as NotShared
 
 __version__: str

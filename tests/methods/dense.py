@@ -255,10 +255,17 @@ class Dense:
         """What is left of a gradient, layer by layer."""
         whole = torch.zeros(len(part), dtype=g.dtype)
         whole[part] = g
-        named = dict(zip(trainable(self.model), whole.split([p.numel() for p in trainable(self.model)]), strict=True))
+        sizes = [p.numel() for p in trainable(self.model)]
+        named = dict(zip(trainable(self.model), whole.split(sizes), strict=True))
+        moves = {p: bool(own.any()) for p, own in zip(trainable(self.model), part.split(sizes), strict=True)}
         for layer, (M, importance) in self.spaces.items():
             owned = [p for p in (layer.weight, layer.bias) if p is not None]
             blocks = [named[p].reshape(len(layer.weight), -1) for p in owned]
+            rows = torch.cat([torch.full((b.shape[1],), moves[p]) for p, b in zip(owned, blocks, strict=True)])
+            if M.shape[1] and not rows.all():
+                # directions of what moves alone: those that its rows of M span
+                U, s, Vh = torch.linalg.svd(M * rows[:, None], full_matrices=False)
+                M = U[:, s > 1e-6] @ Vh[s > 1e-6]
             left = scaled_projection(torch.cat(blocks, 1), M, importance)
             named |= {
                 p: own.flatten() for p, own in zip(owned, left.split([b.shape[1] for b in blocks], 1), strict=True)

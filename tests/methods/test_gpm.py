@@ -27,6 +27,22 @@ def test_answers_to_what_is_remembered_do_not_change(name):
     assert (flat(world.model) - start).norm() > 0.1
 
 
+@pytest.mark.parametrize("name", ["GPM", "SGP"])
+@pytest.mark.parametrize("frozen", [("0.bias", "2.bias"), ("2.weight",), ("0.weight", "2.bias")], ids=" ".join)
+def test_they_do_not_change_with_a_part_of_a_layer_frozen_later(name, frozen):
+    world = few()
+    settings = {"importance_scale": 1e12} if name == "SGP" else {}
+    optimizer = make(name, world, 0.5, threshold=1.0, input_samples=None, **settings)
+    run(optimizer, world, range(1))
+    x = world.loaders[0][0][0]
+    before, start = world.model(x).detach(), flat(world.model)
+    for key, parameter in world.model.named_parameters():
+        parameter.requires_grad_(key not in frozen)
+    run(optimizer, world, range(1, 2), epochs=20)
+    torch.testing.assert_close(world.model(x).detach(), before, rtol=1e-9, atol=1e-9)
+    assert (flat(world.model) - start).norm() > 0.01
+
+
 def test_scaled_projection_with_a_large_scale_is_gpm():
     world = single_head()
     other = world.twin()

@@ -12,14 +12,11 @@ from flat import flat as flat_vector
 from flat import named, size
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gradients import GradientMemory
+from fopng.optim import METHOD_NAMES
 from fopng.optim.resize import resized
 from methods.worlds import kept
 
-METHODS = [
-    *(fopng.FOPNG, fopng.FOPNGPreFisher, fopng.FNG, fopng.OGD, fopng.ONG, fopng.NaturalOGD, fopng.EWC, fopng.OnlineEWC),
-    *(fopng.SI, fopng.MAS, fopng.LwF, fopng.ER, fopng.GEM, fopng.AGEM, fopng.GPM, fopng.SGP, fopng.NCL, fopng.SGD),
-    *(fopng.Adam, fopng.KroneckerFOPNG),
-]
+METHODS = [getattr(fopng, name) for name in METHOD_NAMES]
 
 
 def made(method, classes=2, **settings):

@@ -10,7 +10,7 @@ from flat import flat as flat_vector
 from flat import named
 from fopng.core.vector import Vector
 from fopng.optim.method import Prepared, Step
-from fopng.optim.replay import gradients_by_task
+from fopng.optim.replay_base import gradients_by_task
 from methods.test_importance import gradient, put
 from methods.worlds import Heads, World, data, flat, live, make, multi_head, run, single_head
 from test_cone import nearest_in_cone

@@ -251,9 +251,11 @@ def test_a_step_that_a_device_drops_leaves_the_way_right(name, monkeypatch):
     for parameter in world.model.parameters():
         parameter.grad = torch.full_like(parameter, torch.nan)
     with monkeypatch.context() as device:
-        device.setattr(optimizer, "_check_finite", lambda g: g.finite())
+        device.setattr("fopng.optim.optimizer.check_finite", lambda g: g.finite())
         optimizer.step()
     assert torch.equal(flat(world.model), start)
+    with pytest.raises(FloatingPointError, match="NaN"):
+        optimizer.diagnose()
     optimizer.zero_grad()
     world.loss(world.loaders[1][0]).backward()
     optimizer.step()

@@ -17,7 +17,7 @@ def plans(method, seeds, *, precision="float64", settings=(), tasks=None, **chan
     """Runs of one method: a seed each, and where `settings` are given a dictionary of them each."""
     tasks = stream(tasks=2) if tasks is None else tasks
     optimizer = METHODS[method].optimizer
-    each = [{**SETTINGS[method], **own} for own in (settings or [{}] * len(seeds))]
+    each = [{**SETTINGS.get(method, {"lr": 0.05}), **own} for own in (settings or [{}] * len(seeds))]
     return [
         plan(
             method,

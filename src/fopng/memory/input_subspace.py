@@ -45,10 +45,30 @@ class Subspace:
         """No directions, for a layer with inputs like those of `A [*lead, i, i]`."""
         return cls(torch.zeros_like(like), torch.zeros_like(like[..., 0]))
 
-    def widened(self, size: int) -> "Subspace":
-        """The same for a layer that has got more inputs, at the end: nothing is known about them."""
-        more = size - self.importance.shape[-1]
-        return self if more == 0 else Subspace(F.pad(self.basis, (0, more, 0, more)), F.pad(self.importance, (0, more)))
+    def with_bias(self, size: int) -> "Subspace":
+        """The same for a layer of so many inputs, whose bias may have been frozen until now.
+
+        What old tasks gave it along the bias was not seen: a 1, so that a direction of its own covers it all.
+        """
+        if size == self.importance.shape[-1] or not self.importance.shape[-1]:
+            return self
+        basis, importance = F.pad(self.basis, (1, 0, 0, 1)), F.pad(self.importance, (1, 0), value=1.0)
+        basis[..., -1, 0] = 1.0
+        return Subspace(basis, importance)
+
+    def of_one(self, *, weight: bool) -> "Subspace":
+        """The directions for a layer of which only the weight moves, or only the bias: these, cut.
+
+        Cut directions are no longer orthonormal; what takes their place is the nearest that is so within its rank, each with the
+        importance that it had.
+        """
+        M = self.basis.double()
+        rows = torch.zeros_like(M[..., :1])
+        rows[..., :-1, :] = weight
+        rows[..., -1:, :] = not weight
+        U, values, Vh = torch.linalg.svd(M * rows)
+        nearest = (U * (values > _ROUNDING**0.5).unsqueeze(-2)) @ Vh
+        return Subspace(nearest.to(self.basis), self.importance)
 
     @cached_property
     def product(self) -> tuple[Tensor, Tensor | None]:

@@ -7,7 +7,7 @@ import torch
 from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Needs, Step
-from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState
+from fopng.optim.replay_base import Replay, ReplayExtent, ReplayRunning, ReplayState
 from fopng.optim.settings import COUNT, settings
 from fopng.optim.task import Task
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, final
 from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Step
-from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState
+from fopng.optim.replay_base import Replay, ReplayExtent, ReplayRunning, ReplayState
 from fopng.optim.settings import AT_LEAST_0, COUNT, settings
 from fopng.optim.task import Task
 

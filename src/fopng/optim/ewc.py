@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, final
 
 from fopng.core.likelihood import Labels
 from fopng.core.vector import Vector
-from fopng.optim.method import About, Needs, Running
-from fopng.optim.penalty import Penalty, PenaltyState
+from fopng.optim.method import About, Running
+from fopng.optim.penalty_base import Penalty, PenaltyState
 from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
@@ -20,10 +20,6 @@ class ElasticPenalty(Penalty[Running]):
     strength: Annotated[float, AT_LEAST_0, "lambda, the weight of the penalty."] = 100.0
     labels: Annotated[Labels, LABELS] = "observed"
     fisher_samples: Annotated[int | None, COUNT_OR_ALL, FISHER_SAMPLES] = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs()
 
     def end_task(self, state: PenaltyState, running: Running, task: Task) -> tuple[PenaltyState, Running]:
         fisher = task.fisher(self.labels, self.fisher_samples)

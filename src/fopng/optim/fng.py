@@ -3,7 +3,7 @@
 from typing import ClassVar, final
 
 from fopng.optim.method import About
-from fopng.optim.natural import FisherState, Natural
+from fopng.optim.natural_base import FisherState, Natural
 from fopng.optim.settings import settings
 
 

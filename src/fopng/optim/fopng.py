@@ -8,7 +8,7 @@ from fopng.core.tree import node
 from fopng.curvature.fishers import Fisher
 from fopng.gradients.directions import Basis
 from fopng.optim.method import About, State
-from fopng.optim.projected import FormedProjected, StoredFisherState
+from fopng.optim.projected_base import FormedProjected, StoredFisherState
 from fopng.optim.settings import SHARE, settings
 from fopng.optim.task import Task
 

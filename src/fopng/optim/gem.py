@@ -8,7 +8,7 @@ from fopng.core.vector import Vector, broadcast
 from fopng.memory.gem_qp import cone_products, cone_weights
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import About, Needs, Step
-from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState, gradients_by_task
+from fopng.optim.replay_base import Replay, ReplayExtent, ReplayRunning, ReplayState, gradients_by_task
 from fopng.optim.settings import AT_LEAST_0, COUNT, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 

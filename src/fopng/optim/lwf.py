@@ -7,7 +7,7 @@ from fopng.core.vector import Vector
 from fopng.memory.replay_draws import TaskSamples
 from fopng.memory.replay_samples import Rehearser, SampleBlock, SampleMemory
 from fopng.optim.method import About, Needs, Step
-from fopng.optim.replay import Replay, ReplayExtent, ReplayRunning, ReplayState, seeded, total_gradient
+from fopng.optim.replay_base import Replay, ReplayExtent, ReplayRunning, ReplayState, seeded, total_gradient
 from fopng.optim.settings import ABOVE_0, AT_LEAST_0, COUNT, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 

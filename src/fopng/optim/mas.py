@@ -2,8 +2,8 @@
 
 from typing import Annotated, ClassVar, final
 
-from fopng.optim.method import About, Needs, Running
-from fopng.optim.penalty import Penalty, PenaltyState
+from fopng.optim.method import About, Running
+from fopng.optim.penalty_base import Penalty, PenaltyState
 from fopng.optim.settings import COUNT_OR_ALL, settings
 from fopng.optim.task import Task
 
@@ -23,10 +23,6 @@ class MAS(Penalty[Running]):
         COUNT_OR_ALL,
         "samples the sensitivity of the answers is estimated on, drawn anew each time; None for all.",
     ] = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs()
 
     def end_task(self, state: PenaltyState, running: Running, task: Task) -> tuple[PenaltyState, Running]:
         found = task.sampling.sensitivity(self.sensitivity_samples)

@@ -156,7 +156,7 @@ class Method(ABC, Generic[S, R]):
     @property
     def needs(self) -> Needs:
         """What it needs of whoever drives it."""
-        return Needs(data=False)
+        return Needs()
 
     @property
     def variant(self) -> str:

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, final
 
 from fopng.optim.method import About
-from fopng.optim.projected import NaturalProjected, StoredFisherState
+from fopng.optim.projected_base import NaturalProjected, StoredFisherState
 from fopng.optim.settings import AT_LEAST_0_OR_NONE, settings
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, final
 
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Running, Step
-from fopng.optim.projected import Projected, StoredState
+from fopng.optim.projected_base import Projected, StoredState
 from fopng.optim.settings import settings
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, final
 
 from fopng.curvature.metric import Identity, Metric
 from fopng.optim.method import About
-from fopng.optim.projected import NaturalProjected, StoredFisherState
+from fopng.optim.projected_base import NaturalProjected, StoredFisherState
 from fopng.optim.settings import settings
 
 

@@ -23,7 +23,7 @@ from fopng.optim.method import Method, Running, State
 from fopng.optim.parameters import Parameters, check_finite
 from fopng.optim.pipeline import Pipeline, Taken
 from fopng.optim.placement import moved, shared, whole
-from fopng.optim.replay import ModelRehearser
+from fopng.optim.replay_base import ModelRehearser
 from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
 from fopng.optim.task import Task
 from fopng.optim.undisturbed import no_autocast, preserve_rng

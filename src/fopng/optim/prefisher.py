@@ -10,7 +10,7 @@ from torch import Tensor
 from fopng.gradients.directions import Basis, CombinedBasis
 from fopng.memory.gradients import GradientMemory
 from fopng.optim.method import About
-from fopng.optim.projected import FormedProjected, StoredFisherState
+from fopng.optim.projected_base import FormedProjected, StoredFisherState
 from fopng.optim.settings import settings
 from fopng.optim.task import Task
 

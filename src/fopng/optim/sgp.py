@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from fopng.core.vector import broadcast
-from fopng.optim.gpm import InputMemory
+from fopng.optim.gpm import MainDirections
 from fopng.optim.method import About
 from fopng.optim.settings import AT_LEAST_0, settings
 
 
 @final
 @settings
-class SGP(InputMemory):
+class SGP(MainDirections):
     """Scaled Gradient Projection: GPM that lets go of each old direction as far as it did not matter much.
 
     A direction counts as much as its singular value: `lambda = (alpha + 1) s / (alpha s + max s)`, added up over tasks to 1.

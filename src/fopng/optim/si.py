@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, final
 from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Needs, Running
-from fopng.optim.penalty import Penalty, PenaltyState
+from fopng.optim.penalty_base import Penalty, PenaltyState
 from fopng.optim.settings import ABOVE_0, AT_LEAST_0, settings
 from fopng.optim.task import Task
 

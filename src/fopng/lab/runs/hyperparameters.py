@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any, final
 
 from fopng.lab.runs.settings import NOTHING, SettingValue, unknown
+from fopng.optim.registry import METHODS
 
 _BORROWED = "borrowed"
 
@@ -38,9 +39,10 @@ def paper_entry(benchmark: str, method: str) -> PaperEntry:
         raise ValueError(unknown("a benchmark of the paper", benchmark, paper_benchmarks()))
     row = table[benchmark]
     methods = _methods(row)
-    lenders = [method] if method in methods else table[_BORROWED].get(method)
-    if lenders is None:
-        raise ValueError(unknown("a method with settings from the paper", method, [*methods, *table[_BORROWED]]))
+    if method not in METHODS:
+        raise ValueError(unknown("a method", method, METHODS))
+    # a method of which nothing is written has its own defaults, and the learning rate of SGD
+    lenders = [method] if method in methods else table[_BORROWED].get(method, ["sgd"])
     written = {name: value for lender in lenders for name, value in methods[lender].items()}
     settings = {name: None if value in NOTHING else value for name, value in written.items()}
     return PaperEntry(settings, row["epochs"], row["batch_size"], row["first_task_lr"])

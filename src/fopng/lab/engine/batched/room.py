@@ -14,8 +14,8 @@ from fopng.lab.engine.batched.sampling import draws_in_a_pass
 from fopng.lab.engine.batched.stacked import StackedRuns
 from fopng.lab.engine.plan import Plan
 from fopng.memory.gradients import SLAB_BYTES
-from fopng.optim.projected import Projected
-from fopng.optim.replay import Replay
+from fopng.optim.projected_base import Projected
+from fopng.optim.replay_base import Replay
 
 VECTORS = 16
 """Vectors of the size of the weights that a run holds at a time, at the most: gradients, steps, Fishers, moments and so on."""

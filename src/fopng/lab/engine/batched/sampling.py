@@ -20,7 +20,7 @@ from fopng.lab.engine.batched.task import StackedStream
 from fopng.lab.engine.loop import predict_task
 from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.memory.replay_samples import Drawn
-from fopng.optim.replay import stacked
+from fopng.optim.replay_base import stacked
 
 ASKED = 64
 """Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""

@@ -15,7 +15,7 @@ from fopng.memory.compression import WhenFull, captured, combine, leading_direct
 from fopng.memory.gradients import GradientMemory
 from fopng.memory.projection import Form, Projector
 from fopng.optim.method import Method, Needs, Prepared, Running, State
-from fopng.optim.natural import FisherState, Natural
+from fopng.optim.natural_base import FisherState, Natural
 from fopng.optim.settings import AT_LEAST_0_OR_NONE, COUNT, COUNT_OR_ALL, SHARE_ABOVE_0, settings
 from fopng.optim.task import Task
 
