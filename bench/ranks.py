@@ -1,7 +1,7 @@
 """One run over W processes: what each holds and what each computes, against W. `python bench/scale.py ranks`.
 
 The processes share this machine's cores, so wall-clock time cannot shrink here: what is measured is the time that a process's own
-thread computes (waiting for others does not count), beside the bytes that it holds and the numbers that it sends.
+thread computes (waiting for others does not count), beside the bytes of its stored gradients.
 """
 
 import itertools

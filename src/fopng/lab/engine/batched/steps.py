@@ -62,7 +62,8 @@ class Stepper:
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").unflatten(0, y.shape).mean(-1)
         found = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         with torch.no_grad():
-            raw = Vector({name: g for name, g in zip(leaves, found, strict=True) if g is not None}, 1)
+            # products that vmap makes may lie transposed, and would be copied again and again
+            raw = Vector({name: g.contiguous() for name, g in zip(leaves, found, strict=True) if g is not None}, 1)
             # seen by the loss, a number a replica: weights that are not finite give a loss that is not, at the next step
             self.alive.logical_and_(loss.isfinite())
             self.taken = self._taken(raw, keys)
