@@ -1,7 +1,10 @@
 """For every test: one thread, the same numbers every time, and no deadline, which on a busy machine fails what is right."""
 
+import json
 import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -16,6 +19,14 @@ if not torch.cuda.is_available():
 hypothesis.settings.register_profile("fopng", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("fopng")
 torch.set_num_threads(1)
+
+
+def pytest_configure(config):
+    """Write Avalanche's settings before several processes import it: one would read the file that another has half written."""
+    settings = Path.home() / ".avalanche" / "config.json"
+    if not hasattr(config, "workerinput") and find_spec("avalanche") and not settings.exists():
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text(json.dumps({"dataset_location": str(settings.parent / "data")}))
 
 
 @pytest.fixture(autouse=True)
