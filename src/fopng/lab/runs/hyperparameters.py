@@ -39,8 +39,9 @@ def paper_entry(benchmark: str, method: str) -> PaperEntry:
         raise ValueError(unknown("a benchmark of the paper", benchmark, paper_benchmarks()))
     row = table[benchmark]
     methods = _methods(row)
-    if method not in METHODS:
-        raise ValueError(unknown("a method", method, METHODS))
+    if method not in METHODS or METHODS[method].joint:
+        learning_one_by_one = [name for name, entry in METHODS.items() if not entry.joint]
+        raise ValueError(unknown("a method that learns task after task", method, learning_one_by_one))
     # a method of which nothing is written has its own defaults, and the learning rate of SGD
     lenders = [method] if method in methods else table[_BORROWED].get(method, ["sgd"])
     written = {name: value for lender in lenders for name, value in methods[lender].items()}
