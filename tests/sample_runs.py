@@ -32,7 +32,7 @@ def result(accuracy: Any = ((0.9, None), (0.8, 0.95)), *, removed: Any = (None, 
     return RunResult(
         config=config(**changes),
         accuracy=accuracy,
-        removed_fraction_by_task=removed,
+        measured={"removed_fraction": removed},
         seconds_by_phase={"train": 3.0, "refresh": 1.5},
         peak_memory_bytes=1024,
         environment={"torch": "2.13.0", "device": "cpu", "threads": 1},

@@ -20,7 +20,12 @@ def results():
     ]
     runs += [held_out(0.7, seed=5), held_out(None, seed=6), on_test(0.5, protocol="printed", first_task_lr=None)]
     compressed = paper_run("split-mnist", "ogd", 0, 0.8)
-    return [*runs, dataclasses.replace(compressed, compression_error_by_task=(None, 0.2, 0.3))]
+    return [
+        *runs,
+        dataclasses.replace(
+            compressed, measured={"compression_error": (None, 0.2, 0.3)}, experiments=("comparison", "ablation/damping")
+        ),
+    ]
 
 
 def by_key(some):
@@ -52,7 +57,7 @@ def test_a_bundle_read_and_written_is_the_same(tmp_path):
 
 def test_it_is_small():
     runs = [paper_run("split-mnist", "fopng", seed, 0.8) for seed in range(50)]
-    assert len(bundle_text(runs)) < 50 * 700
+    assert len(bundle_text(runs)) < 50 * 720
 
 
 def test_runs_and_bundles_and_files_each_once(tmp_path):
@@ -68,9 +73,19 @@ def test_runs_and_bundles_and_files_each_once(tmp_path):
     assert load_results([tmp_path], lambda result: result.config.method == "none") == []
 
 
+def test_a_run_in_two_places_has_the_experiments_of_both(tmp_path):
+    run = held_out(0.7, seed=5)
+    [path] = write_bundles(tmp_path / "bundles", [run.named("sweep/a")])
+    store = Store(tmp_path / "runs")
+    assert store.take([run.named("sweep/b")]) == 1
+    assert load_results([store.root, path])[0].experiments == ("sweep/a", "sweep/b")
+    assert store.take(read_bundle(path)) == 0
+    assert store.results()[0].experiments == ("sweep/a", "sweep/b")
+
+
 def test_what_cannot_be_read(tmp_path):
     path = tmp_path / "x.results.json"
-    for text in ("", "[]", '{"format": 9, "results": []}', '{"format": 1, "results": [{"shared": {}, "runs": [{}]}]}'):
+    for text in ("", "[]", '{"format": 9, "results": []}', '{"format": 2, "results": [{"shared": {}, "runs": [{}]}]}'):
         path.write_text(text)
         with pytest.raises(DamagedFileError, match="Expected a file of results"):
             load_results([tmp_path])

@@ -4,7 +4,9 @@ import csv
 import json
 
 from fopng.lab.runs import export
+from fopng.lab.runs.frame import ACCURACY, RUN
 from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.scores import SCORES
 from sample_runs import result
 
 
@@ -29,7 +31,7 @@ def test_no_results_are_an_empty_list_and_an_empty_table(tmp_path):
 def test_the_matrix_has_a_row_for_each_measurement(tmp_path):
     export.write_matrix_csv(tmp_path / "matrix.csv", [result(), result(seed=1)])
     rows = table(tmp_path / "matrix.csv")
-    assert tuple(rows[0]) == export.MATRIX_COLUMNS
+    assert tuple(rows[0]) == (*RUN, *ACCURACY)
     assert [(row["seed"], row["after_task"], row["on_task"], row["accuracy"]) for row in rows] == [
         *(("0", "1", "1", "0.9"), ("0", "2", "1", "0.8"), ("0", "2", "2", "0.95")),
         *(("1", "1", "1", "0.9"), ("1", "2", "1", "0.8"), ("1", "2", "2", "0.95")),
@@ -40,7 +42,7 @@ def test_the_matrix_has_a_row_for_each_measurement(tmp_path):
 def test_the_summary_has_a_row_a_run(tmp_path):
     export.write_summary_csv(tmp_path / "summary.csv", [result(), result([[0.5]])])
     first, second = table(tmp_path / "summary.csv")
-    assert tuple(first) == export.SUMMARY_COLUMNS
+    assert tuple(first) == (*RUN, *(score.name for score in SCORES))
     assert (float(first["final_accuracy"]), float(first["seconds"])) == (0.875, 4.5)
     assert second["forgetting"] == ""
 

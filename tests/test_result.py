@@ -45,22 +45,32 @@ def test_scores_that_are_not_defined_are_null():
     assert result([[float("nan")]]).accuracy == ((None,),)
 
 
-def test_a_method_without_a_projection_removed_nothing_that_was_measured():
-    assert result(removed=(None, None)).removed_fraction is None
-    assert result(removed=(None, 0.2, 0.4)).removed_fraction == pytest.approx(0.3)
-
-
-def test_what_compression_lost_is_that_of_the_last_task_that_had_to_compress():
-    there = dataclasses.replace(result(), compression_error_by_task=(None, 0.2, 0.3))
-    assert there.compression_error == there.as_dict()["compression_error"] == 0.3
+@pytest.mark.parametrize(
+    ("name", "row", "value"),
+    [
+        ("removed_fraction", (None, None), None),
+        ("removed_fraction", (None, 0.2, 0.4), pytest.approx(0.3)),
+        ("compression_error", (None, 0.2, 0.3), 0.3),
+        ("something_new", (1.0, 2.0, None), 1.5),
+    ],
+)
+def test_what_a_method_measured_has_a_score_by_its_name(name, row, value):
+    there = dataclasses.replace(result(), measured={name: row})
+    assert there.as_dict().get(name) == value
     assert RunResult.from_dict(json.loads(result_text(there))) == there
-    assert result().compression_error is None
 
 
-def test_a_result_of_a_version_that_did_not_compress_is_read():
-    members = json.loads(result_text(result()))
-    del members["compression_error_by_task"]
-    assert RunResult.from_dict(members) == result()
+@pytest.mark.parametrize("later", [{}, {"compression_error_by_task": [None, 0.2]}])
+def test_a_result_of_format_1_is_read(later):
+    new = json.loads(result_text(dataclasses.replace(result(), experiments=("comparison",))))
+    old = {name: value for name, value in new.items() if name not in ("format", "measured", "experiments")}
+    read = RunResult.from_dict({**old, "removed_fraction_by_task": [None, 0.1], **later})
+    measured = {"removed_fraction": (None, 0.1), **({"compression_error": (None, 0.2)} if later else {})}
+    assert read == dataclasses.replace(result(), measured=measured)
+
+
+def test_names_of_experiments_are_sorted_and_once_each():
+    assert result().named("sweep/b", "comparison").named("comparison").experiments == ("comparison", "sweep/b")
 
 
 def test_a_row_of_the_matrix_is_a_line_in_the_file():
@@ -75,6 +85,10 @@ def test_a_row_of_the_matrix_is_a_line_in_the_file():
         ({"accuracy": [[True]]}, "got True"),
         ({"seconds_by_phase": {"train": "long"}}, "seconds_by_phase, got 'long'"),
         ({"environment": 3}, "int"),
+        ({"measured": {"removed_fraction": 1}}, "Expected a list of numbers in removed_fraction, got 1"),
+        ({"experiments": "comparison"}, "Expected names of experiments, got 'comparison'"),
+        ({"format": 9}, "Expected format 1 or 2, got 9"),
+        ({"format": 1}, "removed_fraction_by_task"),
         ({"status": "fine"}, "Expected a status among"),
         ({"config": {}}, "Expected the members"),
         ({"config": 3}, "Expected a mapping for config"),

@@ -100,6 +100,16 @@ while True:
     assert sorted(rest(process).strip() for process in processes) == ["done", "read", "read"]
 
 
+def test_a_finished_run_gets_the_names_of_more_experiments(store):
+    folder = finish(store, result().named("comparison"))
+    named = folder.add_experiments(result(), "ablation/damping")
+    assert named.experiments == ("ablation/damping", "comparison")
+    assert folder.result() == named
+    (folder.path / "result.json").unlink()
+    assert folder.add_experiments(named, "comparison") == named
+    assert folder.result() is None
+
+
 def test_rubbish_of_killed_writers_is_removed(store):
     folder = store.folder(config())
     folder.path.mkdir(parents=True)

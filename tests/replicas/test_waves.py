@@ -449,7 +449,7 @@ LONGER = {"epochs": 12, "assignments": ["tasks=3", "lr=1e-3"]}
 
 
 def removed(result):
-    return measured(result) | {"removed": result.removed_fraction_by_task}
+    return measured(result) | {"removed": result.measured.get("removed_fraction")}
 
 
 def go_on(root, cache):

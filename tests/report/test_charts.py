@@ -170,7 +170,7 @@ def test_a_panel_of_nothing_but_lost_runs_has_no_scatter():
 
 def test_more_than_the_whole_gradient_has_room():
     """An oblique projection can take away more than there was."""
-    runs = [dataclasses.replace(run, removed_fraction_by_task=(None, 1.4, 4.2)) for run in laboratory(["fopng"])]
+    runs = [dataclasses.replace(run, measured={"removed_fraction": (None, 1.4, 4.2)}) for run in laboratory(["fopng"])]
     chart = removed_curves(panel(runs))
     assert pytest.approx(max(mean for each in chart.series for _, mean in each.points) / 100) == 4.2
     assert all(0 <= chart.y.place(mean) <= 1 for each in chart.series for _, mean in each.points)

@@ -117,13 +117,13 @@ def _show_matrix(result: RunResult) -> None:
 
 
 def _facts(result: RunResult) -> dict[str, object]:
-    members = result.as_dict()
-    names = ["forgetting", "backward_transfer", "forward_transfer", "learning_accuracy", "removed_fraction"]
-    names += [] if result.compression_error is None else ["compression_error"]
-    shares = {name.replace("_", " "): f"{_percent(members[name])} %" for name in names}
+    from fopng.lab.runs.scores import scores_of
+
+    shares = {
+        score.title: score.text(value) for score in scores_of([result]) if (value := score.of(result)) is not None
+    }
     seconds = {f"seconds, {phase}": value for phase, value in result.seconds_by_phase.items()}
-    memory = result.peak_memory_bytes
-    return {**shares, **seconds, "peak memory": "unknown" if memory is None else f"{memory / 1e6:.0f} MB"}
+    return {**shares, **seconds}
 
 
 def _percent(value: object) -> str:

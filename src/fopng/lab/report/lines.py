@@ -91,7 +91,7 @@ class Line:
     @cached_property
     def removed(self) -> Estimate:
         """The fraction of the gradient that the projection took away."""
-        return self._over(lambda run: run.removed_fraction)
+        return self._over(lambda run: scores.score("removed_fraction").of(run))
 
     @cached_property
     def seconds(self) -> Estimate:
@@ -119,7 +119,7 @@ class Line:
     @cached_property
     def removed_by_task(self) -> tuple[Estimate, ...]:
         """The removed fraction while each task was learnt."""
-        return _entries([run.removed_fraction_by_task for run in self.runs])
+        return _entries([run.measured.get("removed_fraction", ()) for run in self.runs])
 
     @cached_property
     def matrix(self) -> tuple[tuple[Estimate, ...], ...]:

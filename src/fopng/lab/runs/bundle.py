@@ -6,12 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fopng.lab.runs.config import canonical_json
-from fopng.lab.runs.result import LATER, STORED, DamagedFileError, RunResult
+from fopng.lab.runs.config import canonical_json, plain
+from fopng.lab.runs.result import FORMAT, DamagedFileError, RunResult, check_format
 
 SUFFIX = ".results.json"
-
-FORMAT = 1
 
 _OWN = ("settings", "seed")
 
@@ -31,26 +29,25 @@ def read_bundle(path: Path) -> list[RunResult]:
     content = path.read_bytes()
     try:
         members = json.loads(content)
-        if members["format"] != FORMAT:
-            raise ValueError(f"Expected format {FORMAT}, got {members['format']!r}.")
-        return [_result(block["shared"], run) for block in members["results"] for run in block["runs"]]
+        check_format(members["format"])
+        return [
+            _result(block["shared"], {**run, "format": members["format"]})
+            for block in members["results"]
+            for run in block["runs"]
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedFileError(f"Expected a file of results in {path}, got: {error} Export it again.") from error
 
 
 def _shared(result: RunResult) -> dict[str, Any]:
-    members = result.as_dict()
-    config: Any = members["config"]
-    return {
-        "config": {name: value for name, value in config.items() if name not in _OWN},
-        "environment": members["environment"],
-    }
+    config = {name: value for name, value in result.config.as_dict().items() if name not in _OWN}
+    return {"config": config, "environment": plain(result.environment)}
 
 
 def _own(result: RunResult) -> dict[str, Any]:
-    members = result.as_dict()
-    measured = (*STORED, *(name for name in LATER if members[name]))
-    return {name: members[name] for name in (*_OWN, *measured) if name != "environment"}
+    config = result.config.as_dict()
+    stored = {name: value for name, value in result.stored().items() if name != "environment"}
+    return {**{name: config[name] for name in _OWN}, **stored}
 
 
 def _result(shared: Mapping[str, Any], run: Mapping[str, Any]) -> RunResult:

@@ -3,15 +3,18 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from fopng.lab.runs import scores
 from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, plain
 from fopng.lab.storage.atomic import readable_json
 
 Row = tuple[float | None, ...]
+
+FORMAT = 2
+"""Of `result.json`."""
 
 STATUSES = ("finished", "diverged")
 
@@ -34,29 +37,36 @@ class RunResult:
     """Before any training, for forward transfer."""
     accuracy_before: Row | None = None
     """On each task just before it was learnt, for forward transfer."""
-    removed_fraction_by_task: Row = ()
-    """The mean fraction of the gradient that the projection took away while each task was learnt; None without one."""
-    compression_error_by_task: Row = ()
-    """The share of the stored directions that compression had lost when each task ended; None where none was needed."""
+    measured: Mapping[str, Row] = field(default_factory=dict)
+    """What the method measured, by name, such as `removed_fraction`: one number or None a task."""
     seconds_by_phase: Mapping[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     environment: Mapping[str, Value] = field(default_factory=dict)
     """Versions, device, threads: what may explain a number and is no part of the configuration."""
     status: str = "finished"
     """`diverged`: the parameters were no longer numbers before the last task ended."""
+    experiments: tuple[str, ...] = ()
+    """The names of the experiments that asked for this run, such as `comparison` or `sweep/cifar`, in alphabetical order."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise ValueError(f"Expected a status among {STATUSES}, got {self.status!r}. Use one of them.")
-        for name in ("accuracy", "validation_accuracy"):
-            rows = getattr(self, name)
-            object.__setattr__(self, name, None if rows is None else tuple(_row(name, row) for row in rows))
-        for name in ("initial_accuracy", "accuracy_before", "removed_fraction_by_task", "compression_error_by_task"):
-            row = getattr(self, name)
-            object.__setattr__(self, name, None if row is None else _row(name, row))
+        rows = {name: None if row is None else _row(name, row) for name, row in _rows(self).items()}
+        held_out = self.validation_accuracy
         _row("seconds_by_phase", list(self.seconds_by_phase.values()))
-        for name in ("seconds_by_phase", "environment"):
-            object.__setattr__(self, name, FrozenMapping(getattr(self, name)))
+        changed: dict[str, object] = {
+            **rows,
+            "accuracy": tuple(_row("accuracy", row) for row in self.accuracy),
+            "validation_accuracy": None
+            if held_out is None
+            else tuple(_row("validation_accuracy", r) for r in held_out),
+            "measured": FrozenMapping(_there({name: _row(name, row) for name, row in self.measured.items()})),
+            "seconds_by_phase": FrozenMapping(self.seconds_by_phase),
+            "environment": FrozenMapping(self.environment),
+            "experiments": _names(self.experiments),
+        }
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
 
     @property
     def average_accuracy(self) -> list[float]:
@@ -74,16 +84,6 @@ class RunResult:
         return scores.forgetting(self.accuracy)
 
     @property
-    def removed_fraction(self) -> float | None:
-        """The mean over the tasks that had something to project on; None for a method that never had."""
-        return scores.Estimate.of(measured).mean if (measured := _measured(self.removed_fraction_by_task)) else None
-
-    @property
-    def compression_error(self) -> float | None:
-        """The share of the stored directions that compression had lost in the end; None where none was needed."""
-        return measured[-1] if (measured := _measured(self.compression_error_by_task)) else None
-
-    @property
     def seconds(self) -> float:
         """All phases together; where other runs used the device meanwhile, a share that says little of this one."""
         return math.fsum(self.seconds_by_phase.values())
@@ -94,55 +94,59 @@ class RunResult:
         shared = self.environment.get("device") == "cuda" and self.peak_memory_bytes is None
         return None if shared else self.seconds
 
+    def named(self, *experiments: str) -> "RunResult":
+        """The same result with more names of experiments."""
+        return replace(self, experiments=(*self.experiments, *experiments))
+
     def as_dict(self) -> dict[str, object]:
         """Everything, with the scores, as `result.json` and `--json` show it."""
         config = self.config.as_dict()
         shown = ("benchmark", "dataset", "scenario", "protocol", "method", "settings", "seed")
-        members: dict[str, object] = {
+        return {
+            "format": FORMAT,
             "key": self.config.key,
             **{name: config[name] for name in shown},
+            "experiments": list(self.experiments),
             "status": self.status,
-            "average_accuracy": self.average_accuracy,
-            "forgetting": self.forgetting,
-            "backward_transfer": scores.backward_transfer(self.accuracy),
-            "forward_transfer": scores.forward_transfer(self.accuracy_before, self.initial_accuracy),
-            "learning_accuracy": scores.learning_accuracy(self.accuracy),
-            "removed_fraction": self.removed_fraction,
-            "compression_error": self.compression_error,
-            "seconds": self.seconds,
+            "average_accuracy": [None if math.isnan(value) else value for value in self.average_accuracy],
+            **{score.name: score.of(self) for score in scores.scores_of([self])},
             "config": config,
-            **{name: plain(getattr(self, name)) for name in (*STORED, *LATER) if name != "status"},
+            **self.stored(),
         }
-        return {name: _without_nan(value) for name, value in members.items()}
+
+    def stored(self) -> dict[str, object]:
+        """All but the configuration, as plain data: what is measured and cannot be computed again."""
+        return {name: plain(value) for name, value in vars(self).items() if name != "config"}
 
     @classmethod
     def from_dict(cls, members: Mapping[str, object]) -> "RunResult":
-        """The result that `as_dict` described; the scores are computed anew."""
-        missing = sorted({"config", *STORED} - set(members))
+        """The result that `as_dict` described, in this format or an older one; the scores are computed anew."""
+        members = _migrated(members)
+        stored = {each.name for each in fields(cls)} - {"config"}
+        missing = sorted({"config", *stored} - set(members))
         if missing:
             raise ValueError(f"Expected the members {missing} in a result, got {sorted(members)}. Run it again.")
         config = members["config"]
         if not isinstance(config, Mapping):
             raise TypeError(f"Expected a mapping for config, got {config!r}. Run it again.")
-        stored = {name: members[name] for name in (*STORED, *LATER) if name in members}
-        return cls(config=RunConfig.from_dict(config), **stored)  # type: ignore[arg-type]  # checked in __post_init__
+        kept: dict[str, Any] = {name: members[name] for name in stored}
+        return cls(config=RunConfig.from_dict(config), **kept)
 
 
-STORED = (
-    "accuracy",
-    "validation_accuracy",
-    "initial_accuracy",
-    "accuracy_before",
-    "removed_fraction_by_task",
-    "seconds_by_phase",
-    "peak_memory_bytes",
-    "environment",
-    "status",
-)
-"""The members that are measured; everything else in `as_dict` follows from them and from the configuration."""
+def check_format(version: object) -> None:
+    """Refuse a file of another version of the package."""
+    if version not in (1, FORMAT):
+        raise ValueError(f"Expected format 1 or {FORMAT}, got {version!r}. Read it with the version that wrote it.")
 
-LATER = ("compression_error_by_task",)
-"""Members that results of earlier versions do not have."""
+
+def _migrated(members: Mapping[str, object]) -> Mapping[str, object]:
+    """A result as format 2 has it. Format 1 had two measured quantities, as members of their own, and no experiments."""
+    version = members.get("format", 1)
+    if version == FORMAT:
+        return members
+    check_format(version)
+    removed, lost = members["removed_fraction_by_task"], members.get("compression_error_by_task", ())
+    return {**members, "measured": {"removed_fraction": removed, "compression_error": lost}, "experiments": ()}
 
 
 def read_result(path: Path) -> RunResult:
@@ -153,7 +157,7 @@ def read_result(path: Path) -> RunResult:
         if not isinstance(members, dict):
             raise TypeError(f"Expected a JSON object, got {type(members).__name__}.")
         return RunResult.from_dict(members)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedFileError(
             f"Expected the result of a run in {path}, got: {error} Delete it and run it again."
         ) from error
@@ -175,18 +179,19 @@ def _number(name: str, value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"Expected a number or None in {name}, got {value!r}. Give one number or None a task.")
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
-def _measured(row: Row) -> list[float]:
-    return [value for value in row if value is not None]
+def _rows(result: RunResult) -> dict[str, Row | None]:
+    return {"initial_accuracy": result.initial_accuracy, "accuracy_before": result.accuracy_before}
 
 
-def _without_nan(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list):
-        return [_without_nan(member) for member in value]
-    if isinstance(value, dict):
-        return {name: _without_nan(member) for name, member in value.items()}
-    return value
+def _there(measured: Mapping[str, Row]) -> dict[str, Row]:
+    """The quantities that were measured for one task at least."""
+    return {name: row for name, row in measured.items() if any(value is not None for value in row)}
+
+
+def _names(experiments: object) -> tuple[str, ...]:
+    if not isinstance(experiments, list | tuple) or not all(isinstance(name, str) and name for name in experiments):
+        raise TypeError(f"Expected names of experiments, got {experiments!r}. Give a list of texts.")
+    return tuple(sorted(set(experiments)))

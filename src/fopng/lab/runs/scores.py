@@ -1,4 +1,6 @@
-"""What is computed from the accuracy matrix alone, and the intervals over seeds.
+"""The scores of a run, in one table, and the mean and interval of a score over seeds.
+
+A new score is one entry in `SCORES`: result files, CSV, `--json`, tables and the report iterate over it.
 
 Row `k` of the matrix holds the accuracies after task `k`, one a task. Entries that were not measured are NaN or None,
 or left out at a row's end. A run is unfinished while it has fewer rows than tasks. A score that needs an entry that is
@@ -6,12 +8,15 @@ not there is NaN, so that nothing is averaged over less than it says.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fopng.lab.runs.result import RunResult
 
 Accuracies = Sequence[float | None]
 Matrix = Sequence[Accuracies]
@@ -136,7 +141,12 @@ class Estimate:
         """Half the width of the interval that holds the true mean with this confidence; NaN for one seed."""
         if self.count < 2:
             return math.nan
-        return student_t(confidence, self.count - 1) * self.deviation / math.sqrt(self.count)
+        if not 0 < confidence < 1:
+            raise ValueError(f"Expected a confidence between 0 and 1, got {confidence}. Write 95 % as 0.95.")
+        from scipy.special import stdtrit  # here, because it takes 0.2 s and most commands need no interval
+
+        quantile = float(stdtrit(self.count - 1, (1 + confidence) / 2))
+        return quantile * self.deviation / math.sqrt(self.count)
 
     @property
     def p_value(self) -> float:
@@ -147,9 +157,11 @@ class Estimate:
         """
         if self.count < 2:
             return math.nan
-        degrees = self.count - 1
-        angle = math.atan2(abs(self.mean) * math.sqrt(self.count), self.deviation * math.sqrt(degrees))
-        return 1 - _within(angle, degrees)
+        if self.deviation == 0:
+            return float(self.mean == 0)
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.count - 1, -abs(self.mean) * math.sqrt(self.count) / self.deviation))
 
 
 def paired_difference(first: Mapping[int, float | None], second: Mapping[int, float | None]) -> Estimate:
@@ -177,34 +189,6 @@ def holm(p_values: Sequence[float], level: float) -> list[bool]:
     return refuted
 
 
-@lru_cache(maxsize=1024)
-def student_t(confidence: float, degrees: int) -> float:
-    """The `t` for which `P(|T| <= t) = confidence`, with this many degrees of freedom.
-
-    >>> round(student_t(0.95, 4), 4)
-    2.7764
-    """
-    if not 0 < confidence < 1:
-        raise ValueError(f"Expected a confidence between 0 and 1, got {confidence}. Write 95 % as 0.95.")
-    if degrees < 1:
-        raise ValueError(f"Expected at least one degree of freedom, got {degrees}. Use two seeds or more.")
-    low, high = 0.0, math.pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _within(middle, degrees) < confidence else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _within(angle: float, degrees: int) -> float:
-    """`P(|T| <= sqrt(degrees) tan(angle))`: the finite series in the angle (Abramowitz and Stegun 26.7.3, 26.7.4)."""
-    odd = degrees % 2
-    sine, cosine = math.sin(angle), math.cos(angle)
-    term = total = 0.0 if degrees == 1 else (cosine if odd else 1.0)
-    for k in range(2 + odd, degrees - 1, 2):
-        term *= cosine * cosine * (k - 1) / k
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
 def _finished(matrix: Floats) -> bool:
     return len(matrix) > 0 and matrix.shape[0] == matrix.shape[1]
 
@@ -224,3 +208,85 @@ def _as_row(values: Accuracies) -> Floats:
 
 def _difference(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
+
+
+Unit = Literal["fraction", "seconds", "bytes", "number"]
+
+
+@final
+@dataclass(frozen=True)
+class Score:
+    """One number of a run, wherever runs are shown."""
+
+    name: str
+    """In files and on the command line."""
+    title: str
+    """For people, at the head of a column."""
+    compute: Callable[["RunResult"], float | None]
+    unit: Unit = "fraction"
+    """What the number counts; a fraction of 1 is shown in percent."""
+    higher_is_better: bool | None = None
+    """None where neither is."""
+
+    def of(self, result: "RunResult") -> float | None:
+        """The score of a run; None where the run does not define it."""
+        value = self.compute(result)
+        return None if value is None or not math.isfinite(value) else value
+
+    def text(self, value: float | None) -> str:
+        """A value for people, with its unit."""
+        if value is None or math.isnan(value):
+            return "\N{EN DASH}"
+        if self.unit == "fraction":
+            return f"{100 * value:.2f} %"
+        if self.unit == "bytes":
+            return f"{value / 1e6:.0f} MB"
+        return f"{value:.1f} s" if self.unit == "seconds" else f"{value:.4g}"
+
+
+SCORES: list[Score] = [
+    Score("final_accuracy", "Final accuracy", lambda run: final_average_accuracy(run.accuracy), higher_is_better=True),
+    Score("forgetting", "Forgetting", lambda run: forgetting(run.accuracy), higher_is_better=False),
+    Score("backward_transfer", "Backward transfer", lambda run: backward_transfer(run.accuracy), higher_is_better=True),
+    Score(
+        "forward_transfer",
+        "Forward transfer",
+        lambda run: forward_transfer(run.accuracy_before, run.initial_accuracy),
+        higher_is_better=True,
+    ),
+    Score("learning_accuracy", "Learning accuracy", lambda run: learning_accuracy(run.accuracy), higher_is_better=True),
+    Score("removed_fraction", "Gradient removed", lambda run: _mean_measured(run, "removed_fraction")),
+    Score(
+        "compression_error",
+        "Lost in compression",
+        lambda run: next(reversed(_measured(run, "compression_error")), None),
+        higher_is_better=False,
+    ),
+    Score("seconds", "Time", lambda run: run.seconds, "seconds", higher_is_better=False),
+    Score("peak_memory_bytes", "Peak memory", lambda run: run.peak_memory_bytes, "bytes", higher_is_better=False),
+]
+"""Every score of a run. Those of a quantity that a method measured by name stand in `scores_of` without an entry here."""
+
+
+def score(name: str) -> Score:
+    """The entry of `SCORES` with this name."""
+    return next(score for score in SCORES if score.name == name)
+
+
+def scores_of(results: Iterable["RunResult"]) -> list[Score]:
+    """`SCORES`, and for each quantity that these runs measured and no entry is named after, its mean over the tasks."""
+    named = {score.name for score in SCORES}
+    more = dict.fromkeys(name for result in results for name in result.measured if name not in named)
+    return [*SCORES, *(_mean_score(name) for name in more)]
+
+
+def _mean_score(name: str) -> Score:
+    return Score(name, name.replace("_", " ").capitalize(), lambda run: _mean_measured(run, name), "number")
+
+
+def _mean_measured(run: "RunResult", name: str) -> float | None:
+    return Estimate.of(_measured(run, name)).mean
+
+
+def _measured(run: "RunResult", name: str) -> list[float]:
+    return [value for value in run.measured.get(name, ()) if value is not None]

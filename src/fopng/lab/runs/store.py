@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -29,7 +29,7 @@ class Store:
         return RunFolder(path, config)
 
     def take(self, results: Iterable[RunResult]) -> int:
-        """Make finished runs of results from elsewhere. Says how many; those that are finished here are left alone.
+        """Make finished runs of results from elsewhere, and say how many; one that is finished here gets their experiments alone.
 
         Raises:
             HeldError: another process is doing one of them.
@@ -38,9 +38,9 @@ class Store:
         for result in results:
             folder = self.folder(result.config)
             with folder.claim() as done:
-                if done is None:
-                    folder.finish(result)
-                    taken += 1
+                if done is None or set(result.experiments) - set(done.experiments):
+                    folder.finish(result if done is None else done.named(*result.experiments))
+                taken += done is None
         return taken
 
     def results(
@@ -152,6 +152,16 @@ class RunFolder:
         atomic.write_text(self.path / "result.json", result_text(result))
         self.checkpoint.clear()
 
+    def add_experiments(self, result: RunResult, *names: str) -> RunResult:
+        """Add names of experiments to a finished run that nobody has claimed; nothing is written when it has them."""
+        if set(names) <= set(result.experiments):
+            return result
+        with locks.hold_when_free(self.path / "lock"):
+            # Read again: another process may have added a name meanwhile.
+            named = (self.result() or result).named(*names)
+            atomic.write_text(self.path / "result.json", result_text(named))
+        return named
+
     def _begin(self) -> None:
         path = self.path / "config.json"
         if path.exists() and _read_config(path) == self.config:
@@ -193,7 +203,7 @@ def load_results(
     *,
     damaged: Callable[[DamagedFileError], None] | None = None,
 ) -> list[RunResult]:
-    """Every result in some places, each run once: folders of runs or of bundles, or single bundles.
+    """Every result in some places, each run once and with the experiments of all: folders of runs or of bundles, or single bundles.
 
     Args:
         paths: where to look.
@@ -205,5 +215,10 @@ def load_results(
         if not path.exists():
             raise ValueError(f"Expected a folder of runs or a file of results, got {path}. Name one that exists.")
         results = Store(path).results(where, damaged=damaged) if path.is_dir() else filter(where, _read(path))
-        found |= {result.config.key: result for result in results}
+        found |= {result.config.key: _with_names_of(found, result) for result in results}
     return sorted(found.values(), key=bundle.reading_order)
+
+
+def _with_names_of(found: Mapping[str, RunResult], result: RunResult) -> RunResult:
+    other = found.get(result.config.key)
+    return result if other is None else result.named(*other.experiments)
