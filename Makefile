@@ -48,8 +48,8 @@ docs: $(STAMP) ## build the site into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-results: $(STAMP) ## make docs/results.md and docs/results/report.html from the files under results/
-	$(BIN)/fopng publish results
+results: $(STAMP) ## write the numbers of the documentation from reproduction/results/
+	$(BIN)/python -m reproduction pages
 
 bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/core.py

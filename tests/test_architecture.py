@@ -20,7 +20,7 @@ LAYERS = [
     *(
         f"lab/{folder}"
         for folder in (
-            *("storage", "data", "benchmarks", "engine", "runs", "sweep", "analysis", "claims", "report", "paper"),
+            *("storage", "data", "benchmarks", "engine", "runs", "sweep", "analysis", "report"),
             "cluster",
         )
     ),

@@ -7,14 +7,14 @@ from pathlib import Path
 from reference import write
 from sphinx.application import Sphinx
 
-from fopng.lab.report.publishing import method_results
 from fopng.lab.runs.request import defaults_of
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.settings import settings_of
 from fopng.lab.runs.store import load_results
 from fopng.optim.registry import METHODS, MethodEntry
+from reproduction.pages import method_results
 
-RESULTS = "results"
+RESULTS = "reproduction/results"
 """The folder of committed results, beside that of the documentation."""
 
 SECTION = re.compile(

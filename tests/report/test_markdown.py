@@ -5,6 +5,7 @@ import re
 import pytest
 
 from fopng.lab import report
+from reproduction.claims import judge
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test
 
@@ -60,7 +61,8 @@ def test_sweeps_and_ablations():
 
 
 def test_claims():
-    text = report.report_markdown(laboratory(["sgd", "ewc", "fopng", "ogd"]), title="x")
+    runs = laboratory(["sgd", "ewc", "fopng", "ogd"])
+    text = report.report_markdown(runs, title="x", findings=judge(runs))
     assert "## The paper's claims" in text
     assert re.search(r"\| does not hold \| matched protocol[^|]* \| [^|]+: -[0-9.]+ \(-[0-9.]+ to -[0-9.]+\)", text)
 

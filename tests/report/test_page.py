@@ -16,8 +16,8 @@ from rich.console import Console
 from scipy import stats
 
 from fopng.lab import report
+from fopng.lab.report.claims import Evidence, Finding, Verdict
 from fopng.lab.runs.export import write_bundles
-from fopng.lab.runs.findings import Evidence, Finding, Verdict
 from fopng.lab.runs.scores import Estimate
 from fopng.lab.runs.store import load_results
 from fopng.optim import registry
@@ -342,13 +342,6 @@ def test_claims_have_their_verdict_and_evidence():
         assert text in words
     assert "b" not in there.tags
     assert len(there.having("a", href="#r0")) > 1
-
-
-def test_claims_are_judged_by_the_runs_and_left_out_where_none_can_be():
-    words = "".join(page(laboratory(["sgd", "ewc", "fopng", "ogd"])).words)
-    assert "The paper's claims" in words
-    assert "does not hold" in words
-    assert "The paper's claims" not in "".join(page(laboratory(["sgd"], benchmarks=["anything"], dataset="x")).words)
 
 
 def test_accessible_names():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fopng.cli import ablate, benchmarks, claims, compare, data, demo, methods, paper, publish, report, run, show, sweep
+from fopng.cli import ablate, benchmarks, compare, data, demo, methods, publish, report, reproduction, run, show, sweep
 from fopng.cli.errors import exit_code
 
 app = typer.Typer(
@@ -39,12 +39,11 @@ app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
 app.command("ablate")(ablate.ablate)
-app.command("paper")(paper.paper)
-app.command("claims")(claims.claims)
+app.command("paper", **reproduction.ELSEWHERE)(reproduction.paper)
+app.command("claims", **reproduction.ELSEWHERE)(reproduction.claims)
 app.command("report")(report.report)
 app.command("export")(publish.export)
 app.command("restore")(publish.restore)
-app.command("publish")(publish.publish)
 app.command("show")(show.show)
 app.command("methods")(methods.methods)
 app.command("benchmarks")(benchmarks.benchmarks)

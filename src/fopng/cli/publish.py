@@ -1,4 +1,4 @@
-"""`fopng export`, `restore` and `publish`: results as small files to commit, runs from them, and the project's pages."""
+"""`fopng export` and `restore`: results as small files to commit, and runs from them."""
 
 from __future__ import annotations
 
@@ -51,22 +51,3 @@ def restore(
     if as_json:
         show_json({"restored": restored, "there": len(found) - restored})
     say(f"{counted(restored, 'run', 'runs')} restored in {target}, {len(found) - restored} there already.")
-
-
-def publish(
-    places: Annotated[list[Path], typer.Argument(help="Folders of exported results, or of runs.")],
-    docs: Annotated[
-        Path, typer.Option("--docs", help="The folder that results.md and results/report.html go into.")
-    ] = Path("docs"),
-) -> None:
-    """Make the project's pages from results: the same results give the same pages, to the byte."""
-    from fopng.cli.results import say_written
-    from fopng.lab.report.publishing import pages
-    from fopng.lab.runs.store import load_results
-    from fopng.lab.storage import atomic
-
-    for name, text in pages(load_results(places)).items():
-        path = docs / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(path, text)
-        say_written(path)

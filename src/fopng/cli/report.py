@@ -94,6 +94,7 @@ def _format_of(output: Path | None) -> Format:
 
 
 def _write(output: Path, kind: Format, results: list[RunResult], *, title: str, matrix: bool) -> None:
+    from fopng.cli.reproduction import findings
     from fopng.cli.results import say_written, write_page
     from fopng.lab.report import write_figures, write_markdown, write_pdf
     from fopng.lab.runs.export import write_json, write_matrix_csv, write_summary_csv
@@ -107,7 +108,7 @@ def _write(output: Path, kind: Format, results: list[RunResult], *, title: str, 
             say_written(path)
         return
     if kind is Format.MARKDOWN:
-        write_markdown(output, results, title=title)
+        write_markdown(output, results, title=title, findings=findings(results))
     elif kind is Format.PDF:
         write_pdf(output, results)
     elif kind is Format.JSON:

@@ -43,11 +43,12 @@ def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResul
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
-    """Write the page of these results, and say where it is."""
+    """Write the page of these results, and say where it is. The paper's claims are on it where they can be judged."""
+    from fopng.cli.reproduction import findings
     from fopng.lab.report import write_report
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_report(path, results, title=title)
+    write_report(path, results, title=title, findings=findings(results))
     say_written(path)
 
 

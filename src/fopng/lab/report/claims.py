@@ -1,13 +1,95 @@
-"""The paper's claims for a reader: each sentence once, with what the runs say under each condition."""
+"""What became of a claim, as values that a page can show: each sentence once, with what runs say under each condition."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from enum import StrEnum
+from typing import Literal, final
 
 from fopng.lab.report.lines import Line
 from fopng.lab.report.words import NONE
-from fopng.lab.runs.findings import Evidence, Finding, Unit, Verdict
+from fopng.lab.runs.findings import estimate_as_dict, number_or_none
+from fopng.lab.runs.scores import Estimate
+
+Unit = Literal["points", "times"]
+"""Of a difference or a ratio: accuracies in fractions of 1 that are shown as percentage points, or a plain factor."""
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    OPEN = "not decided by these runs"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One number behind a verdict: a difference or a ratio, paired over seeds."""
+
+    words: str
+    """What was compared with what, and where."""
+    estimate: Estimate
+    low: float
+    """The interval that the verdict rests on; NaN where one seed, or none, gives no interval."""
+    high: float
+    confidence: float
+    unit: Unit
+    verdict: Verdict
+    runs: tuple[str, ...]
+    """Their keys."""
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "words": self.words,
+            "estimate": estimate_as_dict(self.estimate),
+            "interval": [number_or_none(self.low), number_or_none(self.high)],
+            "confidence": self.confidence,
+            "unit": self.unit,
+            "verdict": self.verdict.value,
+            "runs": list(self.runs),
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A sentence of the paper, and what the runs say about it."""
+
+    claim: str
+    """A short name."""
+    sentence: str
+    """As the paper has it."""
+    place: str
+    """Where it stands there."""
+    reading: str
+    """What was taken to be the question, in words that can be checked."""
+    condition: str
+    """Under which protocol, and with whose settings, the runs were made."""
+    verdict: Verdict
+    evidence: tuple[Evidence, ...]
+    missing: tuple[str, ...] = ()
+    """Which runs would be needed and are not there, in words."""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The keys of all the runs it rests on."""
+        return tuple(sorted({key for evidence in self.evidence for key in evidence.runs}))
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "claim": self.claim,
+            "sentence": self.sentence,
+            "place": self.place,
+            "reading": self.reading,
+            "condition": self.condition,
+            "verdict": self.verdict.value,
+            "evidence": [evidence.as_dict() for evidence in self.evidence],
+            "missing": list(self.missing),
+        }
 
 
 @final

@@ -5,15 +5,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fopng.lab.claims import judge
 from fopng.lab.report import words
-from fopng.lab.report.claims import amount, interval
+from fopng.lab.report.claims import Finding, amount, interval
 from fopng.lab.report.lines import Line
 from fopng.lab.report.page import Section, sections_of
 from fopng.lab.report.standing import Mark
 from fopng.lab.report.summary import Panel, unique
 from fopng.lab.report.variations import AblationGroup, Sweep
-from fopng.lab.runs.findings import Finding
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
 from fopng.lab.storage import atomic
@@ -30,25 +28,23 @@ READING = (
 )
 
 
-def write_markdown(
-    path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None
-) -> None:
+def write_markdown(path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> None:
     """Write the tables for these results, whole or not at all."""
     atomic.write_text(path, report_markdown(results, title=title, findings=findings))
 
 
-def report_markdown(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None) -> str:
+def report_markdown(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> str:
     """Claims, comparisons, sweeps and ablations as tables, each with the commands behind it.
 
     Args:
         results: any results.
         title: the heading.
-        findings: what became of the paper's claims; judged by these results when left out.
+        findings: what became of claims that were judged by these results.
     """
     runs = unique(results)
     sections = sections_of(runs)
     blocks = [f"# {escaped(title)}"]
-    decided = [finding for finding in (judge(runs) if findings is None else findings) if finding.evidence]
+    decided = [finding for finding in findings if finding.evidence]
     if decided:
         blocks += ["## The paper's claims", _claims(decided)]
     for section in sections:

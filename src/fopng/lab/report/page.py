@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, final
 
 from fopng.core.extras import from_extra
 from fopng.lab.analysis.experiments import sort_out
-from fopng.lab.claims import judge
 from fopng.lab.report import words
 from fopng.lab.report.charts import Chart, Curves
-from fopng.lab.report.claims import amount, counts, interval, judged, owners
+from fopng.lab.report.claims import Finding, amount, counts, interval, judged, owners
 from fopng.lab.report.families import Family, family_of
 from fopng.lab.report.figures import charts_of, variation_curves
 from fopng.lab.report.lines import Line
@@ -22,7 +21,6 @@ from fopng.lab.report.looks import DARK_PALETTE, PALETTE, Looks, looks_of
 from fopng.lab.report.summary import Panel, panel_of, unique
 from fopng.lab.report.svg import MANY, Dress, draw, key
 from fopng.lab.report.variations import AblationGroup, Grid, Sweep, ablations_of, sweeps_of
-from fopng.lab.runs.findings import Finding
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
 from fopng.lab.storage import atomic
@@ -57,24 +55,22 @@ class Section:
         return {Panel: "comparison", Sweep: "sweep", AblationGroup: "ablation"}[type(self.content)]
 
 
-def write_report(
-    path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None
-) -> None:
+def write_report(path: Path, results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> None:
     """Write the page for these results, whole or not at all."""
     atomic.write_text(path, report_html(results, title=title, findings=findings))
 
 
-def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] | None = None) -> str:
+def report_html(results: Iterable[RunResult], *, title: str, findings: Sequence[Finding] = ()) -> str:
     """The page: claims with their verdicts, comparisons, sweeps, ablations, and the runs behind every number.
 
     Args:
         results: any results; those that can be compared are shown together.
         title: the page's heading.
-        findings: what became of the paper's claims; judged by these results when left out.
+        findings: what became of claims that were judged by these results.
     """
     runs = unique(results)
     sections = sections_of(runs)
-    claims = judged(judge(runs) if findings is None else findings)
+    claims = judged(findings)
     methods = {method: index for index, method in enumerate(sorted({run.config.method for run in runs}))}
     lines = [line for section in sections for line in section.shown_first]
     evidence = {line.key: f"r{number}" for number, line in enumerate(lines)}

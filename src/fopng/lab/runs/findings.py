@@ -1,4 +1,4 @@
-"""What experiments show, as values: how accuracy responds to a sweep or an ablation, and what became of a claim.
+"""What experiments show, as values: how accuracy responds to a sweep or an ablation.
 
 Everything is computed from the results that it holds, so that a page, a table and `--json` say the same.
 """
@@ -6,24 +6,12 @@ Everything is computed from the results that it holds, so that a page, a table a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal, final
+from typing import final
 
 from fopng.lab.runs import scores
 from fopng.lab.runs.config import FrozenMapping, Value, canonical_json, differing, plain
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
-
-Unit = Literal["points", "times"]
-"""Of a difference or a ratio: accuracies in fractions of 1 that are shown as percentage points, or a plain factor."""
-
-
-class Verdict(StrEnum):
-    """What became of a claim."""
-
-    HOLDS = "holds"
-    FAILS = "does not hold"
-    OPEN = "not decided by these runs"
 
 
 @final
@@ -61,7 +49,7 @@ class Point:
         return {
             "settings": plain(self.settings),
             "validation_accuracy": estimate_as_dict(self.accuracy),
-            "first_task_accuracy": _or_none(self.first_task),
+            "first_task_accuracy": number_or_none(self.first_task),
             "diverged": self.diverged,
             "refused": self.refused,
             "runs": keys_of(self.results),
@@ -176,75 +164,6 @@ class Ablation:
         }
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One number behind a verdict: a difference or a ratio, paired over seeds."""
-
-    words: str
-    """What was compared with what, and where."""
-    estimate: Estimate
-    low: float
-    """The interval that the verdict rests on; NaN where one seed, or none, gives no interval."""
-    high: float
-    confidence: float
-    unit: Unit
-    verdict: Verdict
-    runs: tuple[str, ...]
-    """Their keys."""
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "words": self.words,
-            "estimate": estimate_as_dict(self.estimate),
-            "interval": [_or_none(self.low), _or_none(self.high)],
-            "confidence": self.confidence,
-            "unit": self.unit,
-            "verdict": self.verdict.value,
-            "runs": list(self.runs),
-        }
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A sentence of the paper, and what the runs say about it."""
-
-    claim: str
-    """A short name."""
-    sentence: str
-    """As the paper has it."""
-    place: str
-    """Where it stands there."""
-    reading: str
-    """What was taken to be the question, in words that can be checked."""
-    condition: str
-    """Under which protocol, and with whose settings, the runs were made."""
-    verdict: Verdict
-    evidence: tuple[Evidence, ...]
-    missing: tuple[str, ...] = ()
-    """Which runs would be needed and are not there, in words."""
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """The keys of all the runs it rests on."""
-        return tuple(sorted({key for evidence in self.evidence for key in evidence.runs}))
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "claim": self.claim,
-            "sentence": self.sentence,
-            "place": self.place,
-            "reading": self.reading,
-            "condition": self.condition,
-            "verdict": self.verdict.value,
-            "evidence": [evidence.as_dict() for evidence in self.evidence],
-            "missing": list(self.missing),
-        }
-
-
 def final_validation_accuracy(result: RunResult) -> float:
     """`A_T` on the held-out part; NaN where there is none, or the run did not end."""
     return scores.final_average_accuracy(result.validation_accuracy or ())
@@ -252,7 +171,7 @@ def final_validation_accuracy(result: RunResult) -> float:
 
 def final_by_seed(results: Sequence[RunResult]) -> dict[int, float | None]:
     """The final test accuracy of each seed; None where the run did not get there."""
-    return {result.config.seed: _or_none(result.final_accuracy) for result in results}
+    return {result.config.seed: number_or_none(result.final_accuracy) for result in results}
 
 
 def keys_of(results: Sequence[RunResult]) -> list[str]:
@@ -263,9 +182,9 @@ def keys_of(results: Sequence[RunResult]) -> list[str]:
 def estimate_as_dict(estimate: Estimate) -> dict[str, object]:
     """An estimate for JSON, with both of the paper's intervals."""
     return {
-        "mean": _or_none(estimate.mean),
-        "half_width_68": _or_none(estimate.half_width(0.68)),
-        "half_width_95": _or_none(estimate.half_width(0.95)),
+        "mean": number_or_none(estimate.mean),
+        "half_width_68": number_or_none(estimate.half_width(0.68)),
+        "half_width_95": number_or_none(estimate.half_width(0.95)),
         "count": estimate.count,
         "missing": estimate.missing,
     }
@@ -292,5 +211,6 @@ def _first_task(result: RunResult) -> float:
     return math.nan if first is None else first
 
 
-def _or_none(value: float) -> float | None:
+def number_or_none(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
     return None if math.isnan(value) else value

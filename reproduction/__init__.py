@@ -1,0 +1,6 @@
+"""The reproduction of the paper: its experiments, its claims, the committed results, and the pages that are made from them."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+RESULTS, EXPERIMENTS, DOCS = FOLDER / "results", FOLDER / "experiments", FOLDER.parent / "docs"

@@ -1,0 +1,228 @@
+"""The commands: `paper` and `claims`, which `fopng` has too, and `pages`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from fopng.cli.machine import threads_used
+from fopng.cli.options import EpochsOption, JsonOption, SeedsOption
+from fopng.cli.output import show_json, show_table
+from fopng.cli.results import say, say_written, show_results, write_page
+from fopng.cli.run_options import WorkOptions, parse_seeds, takes
+from fopng.cli.work import do_runs, raise_for, workshop
+from fopng.lab.data.errors import DataError
+from fopng.lab.engine.observers.progress import duration
+from fopng.lab.report.claims import Evidence, Finding
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.cost import Cost
+from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.store import Store, load_results
+from fopng.lab.storage import atomic
+from reproduction import DOCS, RESULTS
+from reproduction.claims import judge
+from reproduction.pages import pages as pages_of
+from reproduction.plan import Part, paper_parts, part_names
+
+app = typer.Typer(name="reproduction", help="The reproduction of the paper.", no_args_is_help=True)
+
+
+class Protocols(StrEnum):
+    """Which protocols the paper is done under."""
+
+    MATCHED = "matched"
+    PRINTED = "printed"
+    BOTH = "both"
+
+
+def complete_parts(incomplete: str) -> list[str]:
+    """Parts of the paper, for the shell."""
+    return [name for name in part_names() if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions(WorkOptions):
+    """How the paper is done."""
+
+    seeds: SeedsOption = "5"
+    epochs: EpochsOption = None
+    protocol: Annotated[
+        Protocols,
+        typer.Option(
+            "--protocol",
+            help="matched: every method learns the first task with the same SGD. printed: as the paper's text says. "
+            "both: one after the other.",
+        ),
+    ] = Protocols.MATCHED
+
+    def parts(self, only: Sequence[str]) -> list[Part]:
+        """What is to be done."""
+        protocols = ["matched", "printed"] if self.protocol is Protocols.BOTH else [self.protocol.value]
+        return paper_parts(
+            protocols=protocols, seeds=parse_seeds(self.seeds), epochs=self.epochs, only=only, data_dir=self.data_dir
+        )
+
+
+@app.command("paper")
+@takes(PaperOptions)
+def paper(
+    options: PaperOptions,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="A benchmark, an ablation (lambda, alpha, fisher-samples), comparisons or ablations. Can be repeated.",
+            autocompletion=complete_parts,
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")
+    ] = False,
+    estimate: Annotated[
+        bool, typer.Option(help="Say beforehand how long it will take, from a short measurement.")
+    ] = True,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Where the page goes; into the folder of the runs when left out."),
+    ] = None,
+) -> None:
+    """Do the paper's experiments: five benchmarks, seven methods and those beside them, five seeds, three ablations."""
+    parts = _parts(options, only or [])
+    _show_plan(parts, options, dry_run=dry_run, estimate=estimate)
+    if dry_run:
+        return
+    done: dict[str, RunResult] = {}
+    for number, (part, configs) in enumerate(parts, start=1):
+        say(f"Part {number} of {len(parts)}: {part.title}")
+        # The paper's value of an ablated setting was done with the comparison.
+        new = [config for config in configs if config.key not in done]
+        done |= {result.config.key: result for result in do_runs(new, options.means(keep_going=True))} if new else {}
+    results = list(done.values())
+    findings = judge(results)
+    if options.as_json:
+        show_json({"results": [r.as_dict() for r in results], "claims": [each.as_dict() for each in findings]})
+    else:
+        show_results(results, as_json=False)
+        show_findings(findings)
+    write_page(page or options.out / "paper.html", results, title="The paper, end to end")
+    raise_for([config for _, configs in parts for config in configs if config.key not in done])
+
+
+def _parts(options: PaperOptions, only: Sequence[str]) -> list[tuple[Part, list[RunConfig]]]:
+    try:
+        return [(part, part.configurations()) for part in options.parts(only)]
+    except DataError as error:
+        raise DataError(
+            f"{error}\nOr leave out what needs it: --only split-mnist --only rotated-mnist --only ablations"
+        ) from error
+
+
+def _show_plan(
+    parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, dry_run: bool, estimate: bool
+) -> None:
+    """How much there is to do, and how long it will take: on stdout when that is all that was asked for."""
+    rows = _planned(parts, options, estimate=estimate)
+    missing, seconds = sum(row.missing for row in rows), sum(row.seconds or 0 for row in rows)
+    if dry_run and options.as_json:
+        show_json([vars(row) for row in rows])
+    elif dry_run:
+        columns = ("part", "runs", "missing", "time")
+        cells = [(row.part, str(row.runs), str(row.missing), _time(row.seconds)) for row in rows]
+        show_table(columns, cells, right=columns[1:])
+    if missing:
+        time = f", about {duration(seconds)} here" if estimate else ""
+        say(
+            f"{missing} of {sum(row.runs for row in rows)} runs to do{time}. What is interrupted goes on with the same command."
+        )
+
+
+@dataclass(frozen=True)
+class _Planned:
+    part: str
+    runs: int
+    missing: int
+    seconds: float | None
+
+
+def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, estimate: bool) -> list[_Planned]:
+    shop = workshop(options.means(), say, lambda: False)
+    known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
+    cost, counted, rows = Cost(shop, known), set[str](), []
+    for part, configs in parts:
+        # The paper's value of an ablated setting is done with the comparison already.
+        new = [config for config in configs if config.key not in counted]
+        counted |= {config.key for config in new}
+        seconds = None
+        if estimate and new:
+            with threads_used(options.threads, new[0].model):
+                # what groups gain that share a GPU is not known beforehand
+                seconds = cost.seconds(new, 1 if shop.device.type == "cuda" else options.jobs)
+        rows.append(_Planned(part.title, len(new), len(shop.unfinished(new)), seconds))
+    return rows
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)
+
+
+@app.command("claims")
+def claims(
+    places: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of runs, or of exported results; runs when left out.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge each sentence of the paper that runs can decide: the verdict, and the numbers behind it."""
+    results = load_results(places or [Path("runs")], damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
+    findings = judge(results)
+    if as_json:
+        show_json([finding.as_dict() for finding in findings])
+    else:
+        show_findings(findings)
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    """Print claims with their verdicts and the evidence, one after another; those without runs by name alone."""
+    console = Console(highlight=False, emoji=False)
+    for finding in (each for each in findings if each.evidence):
+        console.print(Text(f"{finding.claim}: {finding.verdict.value}", style="bold"))
+        missing = [f"Not there: {', '.join(finding.missing)}."] if finding.missing else []
+        lines = [f'"{finding.sentence}" {finding.place}.', f"{finding.reading} Here: {finding.condition}.", *missing]
+        for indent, words in [(2, line) for line in lines] + [(4, evidence_words(each)) for each in finding.evidence]:
+            console.print(Padding(Text(words), (0, 0, 0, indent)))
+    without = [finding.claim for finding in findings if not finding.evidence]
+    if without:
+        console.print(Text(f"No runs that decide: {', '.join(without)}"))
+
+
+def evidence_words(evidence: Evidence) -> str:
+    """A number behind a verdict, with its interval."""
+    factor, unit = (100, " points") if evidence.unit == "points" else (1, " times")
+    mean, low, high = (factor * value for value in (evidence.estimate.mean, evidence.low, evidence.high))
+    interval = "one seed, no interval" if low != low else f"95 %: {low:.2f} to {high:.2f}"
+    return f"{evidence.words}: {mean:.2f}{unit} ({interval}; {evidence.verdict.value})"
+
+
+@app.command("pages")
+def pages(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of exported results, or of runs; the committed results when left out."),
+    ] = None,
+    docs: Annotated[Path, typer.Option("--docs", help="The folder that results.md goes into.")] = DOCS,
+) -> None:
+    """Write the numbers of the documentation: the same results give the same pages, to the byte."""
+    for name, text in pages_of(load_results(places or [RESULTS])).items():
+        path = docs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(path, text)
+        say_written(path)

@@ -1,0 +1,84 @@
+"""`fopng paper` and `fopng claims`: commands of the paper's reproduction, which a clone has and a wheel has not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+import fopng
+
+if TYPE_CHECKING:
+    from fopng.lab.report.claims import Finding
+    from fopng.lab.runs.result import RunResult
+
+FOLDER, VARIABLE = "reproduction", "FOPNG_REPRODUCTION"
+
+ELSEWHERE: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
+"""For commands that hand on what they are given, `--help` included."""
+
+
+def paper(context: typer.Context) -> None:
+    """Do the paper's experiments, and say what became of its claims. Needs a clone of the repository."""
+    _command(context)
+
+
+def claims(context: typer.Context) -> None:
+    """Judge the paper's sentences by runs. Needs a clone of the repository."""
+    _command(context)
+
+
+def _command(context: typer.Context) -> None:
+    if reproduction("commands") is None:
+        raise ValueError(
+            f"Expected the folder {FOLDER} of a clone of fopng, got none. Clone the repository, then work inside it, "
+            f"or set {VARIABLE} to that folder."
+        )
+    app: typer.Typer = import_module(f"{FOLDER}.commands").app
+    app([str(context.info_name), *context.args], prog_name="fopng", standalone_mode=False)
+
+
+def findings(results: Sequence[RunResult]) -> list[Finding]:
+    """What became of the paper's claims; nothing where the reproduction is not there."""
+    module = reproduction("claims")
+    return [] if module is None else module.judge(results)
+
+
+def reproduction(part: str) -> ModuleType | None:
+    """A module of the reproduction; None where there is none."""
+    if FOLDER not in sys.modules and not _load():
+        return None
+    return import_module(f"{FOLDER}.{part}")
+
+
+def _load() -> bool:
+    """Import it by its path, so that no other module of that name is in its way."""
+    for folder in _places():
+        start = folder / "__init__.py"
+        if (folder / "commands.py").is_file() and start.is_file():
+            spec = importlib.util.spec_from_file_location(FOLDER, start, submodule_search_locations=[str(folder)])
+            if spec is None or spec.loader is None:
+                continue
+            sys.modules[FOLDER] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[FOLDER])
+            return True
+    return False
+
+
+def _places() -> Iterable[Path]:
+    """The folder that was named; else that of the clone that this package runs from, of this folder, or of one above it."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return [Path(named)]
+    here = Path.cwd()
+    return [root / FOLDER for root in (Path(fopng.__file__).parents[2], here, *here.parents)]
