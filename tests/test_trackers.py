@@ -154,22 +154,22 @@ def test_wandb_gets_the_scalars_offline_of_runs_side_by_side(tmp_path, wandb):
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_library_that_draws_random_numbers_changes_none_of_the_runs(name, tmp_path, monkeypatch):
-    tracker = tracked(tmp_path, name)
-
     def draw(*anything):
         return torch.rand(2).tolist(), np.random.rand(), random.random()  # noqa: NPY002
+
+    class Gambler:
+        __init__ = log = close = lambda *anything: (draw(), None)[1]
 
     def seed():
         torch.manual_seed(1)
         np.random.seed(1)  # noqa: NPY002
         random.seed(1)
 
-    for moment in ("start", "write", "end"):
-        monkeypatch.setattr(tracker, moment, draw)
+    monkeypatch.setitem(TRACKERS, name, Gambler)
     seed()
     expected = draw()
     seed()
-    tell(tracker)
+    tell(tracked(tmp_path, name))
     assert draw() == expected
 
 

@@ -79,8 +79,8 @@ class TestMeasures:
         assert [sum(value is not None for value in row) for row in outcome.validation_accuracy] == [1, 2, 3]
 
     def test_the_removed_fraction_is_for_methods_that_remove(self):
-        assert run("sgd").removed_fraction_by_task == [None, None, None]
-        first, *rest = run("ogd").removed_fraction_by_task
+        assert run("sgd").measured == {}
+        first, *rest = run("ogd").measured["removed_fraction"]
         assert first is None
         assert all(0 < fraction <= 1 for fraction in rest)
 

@@ -61,10 +61,11 @@ def assert_same_runs(made, folder, *, rtol=1e-9, atol=1e-11, device=CPU, **more)
     (single, alone), (replicas, together) = one_by_one(made, folder, device), side_by_side(made, folder, device, **more)
     torch.testing.assert_close(together, alone, rtol=rtol, atol=atol)
     for expected, found in zip(map(numbers, single), map(numbers, replicas), strict=True):
-        shares = ("removed_fraction_by_task", "compression_error_by_task")
-        rows = [[each.pop(name) for name in shares] for each in (found, expected)]
+        measured, expected_measured = found.pop("measured"), expected.pop("measured")
         assert found == expected
-        for share, expected_share in zip(*rows, strict=True):
+        assert measured.keys() == expected_measured.keys()
+        for name, share in measured.items():
+            expected_share = expected_measured[name]
             assert [value is None for value in share] == [value is None for value in expected_share]
             pairs = [pair for pair in zip(share, expected_share, strict=True) if None not in pair]
             torch.testing.assert_close(

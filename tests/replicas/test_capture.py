@@ -36,8 +36,11 @@ def test_replayed_steps_are_those_that_would_have_been_taken(method, graphs, tmp
     replayed, found = side_by_side(made, tmp_path, capture=True)
     torch.testing.assert_close(found, taken, rtol=1e-10, atol=1e-12)
     assert [outcome.accuracy for outcome in replayed] == [outcome.accuracy for outcome in plain]
-    assert [outcome.removed_fraction_by_task for outcome in replayed] == [
-        [each if each is None else pytest.approx(each) for each in outcome.removed_fraction_by_task]
+    assert [outcome.measured for outcome in replayed] == [
+        {
+            name: [each if each is None else pytest.approx(each) for each in row]
+            for name, row in outcome.measured.items()
+        }
         for outcome in plain
     ]
     # once a task, and once an epoch where the method was refreshed; the first task is plain SGD's

@@ -117,8 +117,8 @@ def test_a_compressed_memory(method, energy, tmp_path):
     made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=settings)
     assert_same_runs(made, tmp_path)
     outcome = side_by_side(made, tmp_path)[0][0]
-    assert outcome.compression_error_by_task[0] is None
-    assert all(0 < error < 1 for error in outcome.compression_error_by_task[1:])
+    assert outcome.measured["compression_error"][0] is None
+    assert all(0 < error < 1 for error in outcome.measured["compression_error"][1:])
 
 
 def test_the_printed_protocol_with_rates_of_their_own(tmp_path):

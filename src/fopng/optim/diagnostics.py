@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fopng.memory.gradients import GradientMemory
-from fopng.optim.pipeline import Taken
+from fopng.optim.method import Taken
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,16 @@ class Diagnosis:
     directions: int
     bytes: int
 
+    def of_step(self) -> dict[str, Tensor]:
+        """The figures that describe the step, by name."""
+        return {
+            "removed_fraction": self.removed_fraction,
+            "angle": self.angle,
+            "fisher_norm": self.fisher_norm,
+            "condition": self.condition,
+            "directions": torch.tensor(self.directions),
+        }
+
 
 def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) -> Diagnosis:
     """Work the figures out.
@@ -49,10 +59,4 @@ def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) 
     angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
     projector, metric = taken.prepared.projector, taken.prepared.metric
     condition = nan.to(cosine) if projector is None else projector.exact_condition
-    return Diagnosis(removed_fraction(taken), angle, metric.norm(taken.v), condition, error, directions, held)
-
-
-def removed_fraction(taken: Taken) -> Tensor:
-    """`|g - P g| / |g|`, `[*lead]`, the one figure that costs no more than a step."""
-    g, remover = taken.g, taken.prepared.remover
-    return g.like.new_zeros(g.replicas) if remover is None else remover.removed(g).norm() / g.norm()
+    return Diagnosis(taken.removed_fraction, angle, metric.norm(taken.v), condition, error, directions, held)

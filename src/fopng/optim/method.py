@@ -107,6 +107,30 @@ class Prepared:
         return self.remover if isinstance(self.remover, Projector) else None
 
 
+@final
+@dataclass(slots=True)
+class Taken:
+    """A step that was worked out.
+
+    Args:
+        raw: the gradient of the loss.
+        g: what the method made of it before it took anything away: momentum, a penalty.
+        v: the update to subtract.
+        prepared: what it was made with.
+    """
+
+    raw: Vector
+    g: Vector
+    v: Vector
+    prepared: Prepared
+
+    @property
+    def removed_fraction(self) -> Tensor:
+        """`|g - P g| / |g|`, `[*lead]`: how much of the gradient was taken away; zero where nothing takes anything away."""
+        g, remover = self.g, self.prepared.remover
+        return g.like.new_zeros(g.replicas) if remover is None else remover.removed(g).norm() / g.norm()
+
+
 S = TypeVar("S", bound=State)
 R = TypeVar("R", bound=Running)
 
@@ -214,6 +238,17 @@ class Method(ABC, Generic[S, R]):
     def forget_task(self, running: R) -> R:
         """Drop what speaks of the task at hand alone."""
         return running
+
+    # What it measures, by name: runs keep it, their results and logs show it
+
+    def measure_step(self, taken: Taken) -> dict[str, Tensor]:
+        """Quantities of a step, `[*lead]`; a run keeps their mean over each task, without those that are not finite."""
+        return {} if taken.prepared.remover is None else {"removed_fraction": taken.removed_fraction}
+
+    def measure_task(self, state: S) -> dict[str, Tensor]:
+        """Quantities of what is kept when a task has ended, `[*lead]`."""
+        memory = state.memory
+        return {} if memory is None or memory.error is None else {"compression_error": memory.error}
 
     # For planning
 

@@ -16,12 +16,12 @@ from fopng.curvature.sampling import LoaderStream, check_rewindable
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.replay_draws import BatchSamples
 from fopng.optim.arguments import check_arguments, check_samples, plain_task, warn_if_late
-from fopng.optim.diagnostics import Diagnosis, diagnosis_of, removed_fraction
+from fopng.optim.diagnostics import Diagnosis, diagnosis_of
 from fopng.optim.first_task import FirstOptimizer, FirstTask, check_first
 from fopng.optim.groups import Groups, make_groups, of_model, rate_of
-from fopng.optim.method import Method, Running, State
+from fopng.optim.method import Method, Running, State, Taken
 from fopng.optim.parameters import Parameters, check_finite
-from fopng.optim.pipeline import Pipeline, Taken
+from fopng.optim.pipeline import Pipeline
 from fopng.optim.placement import moved, shared, whole
 from fopng.optim.replay_base import ModelRehearser
 from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
@@ -195,13 +195,17 @@ class ContinualOptimizer(torch.optim.Optimizer):
         with torch.no_grad(), no_autocast(self._trained.some):
             return diagnosis_of(last, self.pipeline.state.memory, self.pipeline.nbytes)
 
+    def measure_step(self) -> dict[str, Tensor]:
+        """What the method measures of the last step, by name; nothing while another optimizer takes the steps."""
+        last = self._last_step()
+        if last is None:
+            return {}
+        with torch.no_grad(), no_autocast(self._trained.some):
+            return self.method.measure_step(last)
+
     def removed_fraction(self) -> Tensor | None:
         """How much of the last step's gradient was taken away; None while there is nothing to take away."""
-        last = self._last_step()
-        if last is None or last.prepared.remover is None:
-            return None
-        with torch.no_grad(), no_autocast(self._trained.some):
-            return removed_fraction(last)
+        return self.measure_step().get("removed_fraction")
 
     def _last_step(self) -> Taken | None:
         self._raise_nonfinite()

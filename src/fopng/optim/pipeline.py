@@ -1,6 +1,6 @@
 """A method at work: the one step that optimizers and the batched engine take, and the state that it changes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -9,26 +9,8 @@ from torch import Tensor
 from fopng.core.tree import bytes_of, map_trees
 from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
-from fopng.optim.method import Method, Prepared, Running, State, Step
+from fopng.optim.method import Method, Prepared, Running, State, Step, Taken
 from fopng.optim.task import Task
-
-
-@final
-@dataclass(slots=True)
-class Taken:
-    """A step that was worked out.
-
-    Args:
-        raw: the gradient of the loss.
-        g: what the method made of it before it took anything away: momentum, a penalty.
-        v: the update to subtract.
-        prepared: what it was made with.
-    """
-
-    raw: Vector
-    g: Vector
-    v: Vector
-    prepared: Prepared
 
 
 @final

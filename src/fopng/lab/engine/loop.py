@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -17,6 +16,7 @@ from fopng.core.tree import tensors_in
 from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
 from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory, wait_for
 from fopng.lab.engine.evaluation import Examiner
+from fopng.lab.engine.measured import TaskMeans, note_task, numbers
 from fopng.lab.engine.observers import (
     Audience,
     EpochStarted,
@@ -106,7 +106,7 @@ class _Run:
             for number, tasks in enumerate(plan.stages)
         ]
         self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
-        self.position, self.outcome, self.removed = Position(), Outcome(), (0.0, 0)
+        self.position, self.outcome, self.means = Position(), Outcome(), TaskMeans()
         self.watch = Stopwatch(partial(wait_for, device), self.outcome.seconds_by_phase)
         self.saved = time.monotonic()
 
@@ -152,8 +152,8 @@ class _Run:
             self.position = Position(stage.number, self.position.epoch + 1, done=self.position.done)
         with self.watch.phase("end of task"):
             self.optimizer.end_task(stage.whole())
-        self.outcome.removed_fraction_by_task += [None] * (len(stage.tasks) - 1) + [self._mean_removed()]
-        self.outcome.compression_error_by_task += [None] * (len(stage.tasks) - 1) + [self._compression_error()]
+        kept = numbers(self.optimizer.method.measure_task(self.optimizer.pipeline.state))
+        note_task(self.outcome.measured, task, {name: own for name, [own] in {**self.means.take(), **kept}.items()})
         self.audience.tell(TaskEnded(task, time.monotonic() - started))
 
     def _learn_epoch(self, stage: Stage, task: int) -> None:
@@ -177,7 +177,7 @@ class _Run:
                 position.step += 1
                 position.done += 1
                 if (offset + position.step) % every == 0:
-                    self._diagnose()
+                    self.means.add(self.optimizer.measure_step())
                 if self.audience:
                     self._tell_step(task, epoch, loss)
                 if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
@@ -196,31 +196,10 @@ class _Run:
     def _tell_step(self, task: int, epoch: int, loss: Tensor) -> None:
         def measure() -> dict[str, float]:
             found = self.optimizer.diagnose()
-            return {
-                "loss": float(loss.detach()),
-                "removed_fraction": float(found.removed_fraction),
-                "angle": float(found.angle),
-                "fisher_norm": float(found.fisher_norm),
-                "condition": float(found.condition),
-                "directions": found.directions,
-            }
+            measured = {**found.of_step(), **self.optimizer.measure_step()}
+            return {"loss": float(loss.detach()), **{name: float(value) for name, value in measured.items()}}
 
         self.audience.tell(StepDone(task, epoch, self.position.done, measure))
-
-    def _diagnose(self) -> None:
-        """Note the removed fraction of the last step, where there is something to project on."""
-        removed = self.optimizer.removed_fraction()
-        fraction = nan if removed is None else float(removed)
-        if isfinite(fraction):
-            self.removed = self.removed[0] + fraction, self.removed[1] + 1
-
-    def _mean_removed(self) -> float | None:
-        (total, count), self.removed = self.removed, (0.0, 0)
-        return total / count if count else None
-
-    def _compression_error(self) -> float | None:
-        memory = self.optimizer.pipeline.state.memory
-        return None if memory is None or memory.error is None else float(memory.error)
 
     # Measuring
 
@@ -291,7 +270,7 @@ class _Run:
                     "optimizer": self.optimizer.state_dict(),
                     "random": random_states(self.device),
                     "outcome": self.outcome.as_dict(),
-                    "removed": self.removed,
+                    "means": self.means.state_dict(),
                 }
             )
         self.saved = time.monotonic()
@@ -306,7 +285,7 @@ class _Run:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.position, self.outcome = Position(**state["position"]), Outcome(**state["outcome"])
-            self.removed = state["removed"]
+            self.means.load_state_dict(state["means"], self.device)
             set_random_states(state["random"], self.device)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
             raise CheckpointError(

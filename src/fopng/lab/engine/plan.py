@@ -9,6 +9,7 @@ from torch import nn
 
 from fopng.core.batch import Predict
 from fopng.lab.benchmarks.stream import TaskStream
+from fopng.lab.engine.measured import Numbers
 from fopng.lab.engine.precision import Precision
 from fopng.optim.first_task import FirstTask
 from fopng.optim.optimizer import ContinualOptimizer
@@ -61,8 +62,8 @@ class Outcome:
     """Before any training."""
     accuracy_before: list[float | None] = field(default_factory=list)
     """On each task's test set just before it was learnt."""
-    removed_fraction_by_task: list[float | None] = field(default_factory=list)
-    compression_error_by_task: list[float | None] = field(default_factory=list)
+    measured: Numbers = field(default_factory=dict)
+    """What the method measured, by name, one number a task; None where it measured nothing."""
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     status: Literal["finished", "diverged"] = "finished"

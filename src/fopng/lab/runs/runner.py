@@ -224,10 +224,7 @@ def result_of(config: RunConfig, outcome: Outcome, device: torch.device) -> RunR
         validation_accuracy=None if outcome.validation_accuracy is None else tuple(outcome.validation_accuracy),
         initial_accuracy=outcome.initial_accuracy,
         accuracy_before=tuple(outcome.accuracy_before),
-        measured={
-            "removed_fraction": tuple(outcome.removed_fraction_by_task),
-            "compression_error": tuple(outcome.compression_error_by_task),
-        },
+        measured={name: tuple(row) for name, row in outcome.measured.items()},
         seconds_by_phase=outcome.seconds_by_phase,
         peak_memory_bytes=outcome.peak_memory_bytes,
         environment=describe_environment(device),

@@ -8,7 +8,6 @@ import torch
 
 from fopng.curvature.sampling import held_at_most
 from fopng.lab.engine.batched.evaluation import StackedTests
-from fopng.lab.engine.batched.removed import RemovedFractions
 from fopng.lab.engine.batched.samples import StackedSamples
 from fopng.lab.engine.batched.sampling import StackedTaskSamples
 from fopng.lab.engine.batched.stacked import StackedRuns
@@ -16,6 +15,7 @@ from fopng.lab.engine.batched.steps import Stepper
 from fopng.lab.engine.batched.task import StackedStream
 from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.lab.engine.loop import SAVE_SECONDS, Ending, diagnosed_every
+from fopng.lab.engine.measured import TaskMeans, note_task, numbers
 from fopng.lab.engine.observers import (
     Audience,
     EpochStarted,
@@ -93,7 +93,7 @@ class _Wave:
         self.stages = runs.stages
         self.position = {"stage": 0, "epoch": 0, "step": 0, "done": 0}
         self.outcomes = [Outcome() for _ in self.plans]
-        self.removed = RemovedFractions(runs.count, self.device)
+        self.means = TaskMeans()
         self.watch = Stopwatch(turns.wait, {})
         self.held = held_at_most(self.device, turns.lanes)
         self.tests = StackedTests(self.model, [plan.stream for plan in self.plans], runs.sample_bytes, self.held)
@@ -154,17 +154,10 @@ class _Wave:
                 self.pipeline.end_task(at_hand)
         self.runs.note_nonfinite()
         self._note_diverged()
-        for outcome, fraction, error in zip(
-            self.outcomes, self.removed.take(), self._compression_errors(), strict=True
-        ):
-            if outcome.status == "finished":
-                outcome.removed_fraction_by_task.append(fraction)
-                outcome.compression_error_by_task.append(error)
+        measured = {**self.means.take(), **numbers(self.pipeline.method.measure_task(self.pipeline.state))}
+        for r in self._going():
+            note_task(self.outcomes[r].measured, task, {name: own[r] for name, own in measured.items()})
         self._tell_going(TaskEnded(task, time.monotonic() - started))
-
-    def _compression_errors(self) -> list[float | None]:
-        memory = self.pipeline.state.memory
-        return [None] * self.runs.count if memory is None or memory.error is None else memory.error.tolist()
 
     def _learn_epoch(self, number: int, task: int, samples: StackedSamples, at_hand: Task, stepper: Stepper) -> None:
         stages, epoch = self.stages[number], self.position["epoch"]
@@ -183,8 +176,8 @@ class _Wave:
         def after(step: int) -> None:
             self.position["step"] = step + 1
             self.position["done"] += 1
-            if stepper.taken is not None and (offset + step + 1) % every == 0:
-                self.removed.add(stepper.taken)
+            if stepper.taken is not None and not stepper.plain and (offset + step + 1) % every == 0:
+                self.means.add(self.pipeline.method.measure_step(stepper.taken))
             if self.audience:
                 measure = lambda: {"loss": float(stepper.loss[self.runs.alive].mean())}  # noqa: E731
                 self.audience.tell(StepDone(task, epoch, self.position["done"], measure))
@@ -298,7 +291,7 @@ class _Wave:
         return {
             "position": dict(self.position),
             "runs": self.runs.state_dict(),
-            "removed": self.removed.state_dict(),
+            "means": self.means.state_dict(),
             "outcomes": [outcome.as_dict() for outcome in self.outcomes],
             "seconds": dict(self.watch.seconds),
         }
@@ -314,7 +307,7 @@ class _Wave:
             return
         try:
             self.runs.load_state_dict(state["runs"])
-            self.removed.load_state_dict(state["removed"])
+            self.means.load_state_dict(state["means"], self.device)
             self.position = state["position"]
             self.outcomes = [Outcome(**outcome) for outcome in state["outcomes"]]
             self.watch = Stopwatch(self.turns.wait, state["seconds"])

@@ -1,7 +1,8 @@
-"""Watching a run: progress, logs, diagnostics. Observers are told what happened and cannot change a number."""
+"""Watching a run: progress, logs, trackers. Observers are told what happened and cannot change a number."""
 
 from fopng.lab.engine.observers.events import (
     Audience,
+    Ending,
     EpochStarted,
     Evaluated,
     Event,
@@ -13,21 +14,17 @@ from fopng.lab.engine.observers.events import (
     TaskStarted,
 )
 from fopng.lab.engine.observers.jsonlog import JsonLog, append_line, read_log
-from fopng.lab.engine.observers.mlflow import MLflow
 from fopng.lab.engine.observers.progress import ProgressBar, ProgressLines, progress
-from fopng.lab.engine.observers.tensorboard import TensorBoard
-from fopng.lab.engine.observers.tracker import Tracked, Tracker
-from fopng.lab.engine.observers.tracking import TRACKERS, make_trackers, require_trackers
-from fopng.lab.engine.observers.wandb import WandB
+from fopng.lab.engine.observers.trackers import TRACKERS, Tracked, make_trackers, require_trackers
 
 __all__ = [
     "TRACKERS",
     "Audience",
+    "Ending",
     "EpochStarted",
     "Evaluated",
     "Event",
     "JsonLog",
-    "MLflow",
     "Observer",
     "ProgressBar",
     "ProgressLines",
@@ -36,10 +33,7 @@ __all__ = [
     "StepDone",
     "TaskEnded",
     "TaskStarted",
-    "TensorBoard",
     "Tracked",
-    "Tracker",
-    "WandB",
     "append_line",
     "make_trackers",
     "progress",

@@ -1,12 +1,15 @@
-"""What happens in a run, as plain facts, and who is told."""
+"""What happens in a run, and the observers that are told. They cannot change a number."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, final
+from math import gcd
+from typing import ClassVar, Literal, Protocol, final
 
 import torch
 
 from fopng.lab.engine.randomness import random_states_kept
+
+Ending = Literal["finished", "diverged", "interrupted", "failed"]
 
 
 @final
@@ -14,6 +17,7 @@ from fopng.lab.engine.randomness import random_states_kept
 class RunStarted:
     """A run starts, or goes on after an interruption."""
 
+    kind: ClassVar[str] = "run started"
     label: str
     """The run in words, such as `split-mnist fopng seed 0`."""
     tasks: int
@@ -24,7 +28,7 @@ class RunStarted:
     facts: Mapping[str, object]
     """The configuration; of the first, where there are several."""
     runs: int = 1
-    """How many runs are done side by side."""
+    """How many runs are trained together."""
 
 
 @final
@@ -32,6 +36,7 @@ class RunStarted:
 class TaskStarted:
     """A task starts; tasks and epochs count from 0."""
 
+    kind: ClassVar[str] = "task started"
     task: int
 
 
@@ -40,6 +45,7 @@ class TaskStarted:
 class EpochStarted:
     """An epoch of a task starts."""
 
+    kind: ClassVar[str] = "epoch started"
     task: int
     epoch: int
 
@@ -49,12 +55,13 @@ class EpochStarted:
 class StepDone:
     """A step was taken. What costs time to know is measured only when an observer asks."""
 
+    kind: ClassVar[str] = "step"
     task: int
     epoch: int
     step: int
     """How many steps of the run are done, this one among them."""
     measure: Callable[[], Mapping[str, float]]
-    """Loss, removed fraction and what else the method can tell about this step. Not for every step: it waits."""
+    """Loss, removed fraction and what else the method measures of this step. Not for every step: it waits for the device."""
 
 
 @final
@@ -62,6 +69,7 @@ class StepDone:
 class TaskEnded:
     """A task was learnt, and the method has kept what it keeps of it."""
 
+    kind: ClassVar[str] = "task ended"
     task: int
     seconds: float
 
@@ -71,6 +79,7 @@ class TaskEnded:
 class Evaluated:
     """The accuracies after a task."""
 
+    kind: ClassVar[str] = "evaluated"
     task: int
     part: Literal["test", "validation"]
     accuracies: tuple[float | None, ...]
@@ -83,7 +92,8 @@ class Evaluated:
 class RunEnded:
     """The run ended, in whatever way; always the last event."""
 
-    outcome: Literal["finished", "diverged", "interrupted", "failed"]
+    kind: ClassVar[str] = "run ended"
+    outcome: Ending
     seconds: float
 
 
@@ -94,15 +104,29 @@ class Observer(Protocol):
     """Anything that can be told what happens."""
 
     def observe(self, event: Event) -> None:
-        """Take note of an event. Events are passed over by those they do not concern."""
+        """Take note of an event; pass over those that do not matter."""
+
+
+class Sampling:
+    """An observer that looks at one step in `every`."""
+
+    def __init__(self, every: int) -> None:
+        if every < 1:
+            raise ValueError(f"Expected to look at one step in 1 or more, got every={every}. Give a positive number.")
+        self.every = every
 
 
 @final
 class Audience:
-    """The observers of a run. Random numbers that they draw are not missing in the run."""
+    """The observers of a run. What they draw at random does not change the run.
+
+    Attributes:
+        every: one step in so many is looked at by anybody; 0 without observers.
+    """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
+        self.every = gcd(*(each.every if isinstance(each, Sampling) else 1 for each in self._observers))
 
     def __bool__(self) -> bool:
         return bool(self._observers)

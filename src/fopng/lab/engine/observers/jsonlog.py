@@ -8,31 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from fopng.lab.engine.observers.events import (
-    EpochStarted,
-    Evaluated,
-    Event,
-    RunEnded,
-    RunStarted,
-    StepDone,
-    TaskEnded,
-    TaskStarted,
-)
+from fopng.lab.engine.observers.events import Event, RunStarted, Sampling, StepDone
 from fopng.lab.storage import atomic
-
-_NAMES: Mapping[type, str] = {
-    RunStarted: "run started",
-    TaskStarted: "task started",
-    EpochStarted: "epoch started",
-    StepDone: "step",
-    TaskEnded: "task ended",
-    Evaluated: "evaluated",
-    RunEnded: "run ended",
-}
 
 
 @final
-class JsonLog:
+class JsonLog(Sampling):
     """Append every event to a file, and of the steps one in `every`, with what it measured.
 
     After a kill the run goes back to its last checkpoint, and steps that were logged before are logged again: the line
@@ -40,22 +21,19 @@ class JsonLog:
     """
 
     def __init__(self, path: Path, *, every: int) -> None:
-        if every < 1:
-            raise ValueError(f"Expected to log one step in 1 or more, got every={every}. Give a positive number.")
+        super().__init__(every)
         self._path = path
-        self._every = every
 
     def observe(self, event: Event) -> None:
         """Write a line."""
-        if isinstance(event, StepDone):
-            if event.step % self._every == 0:
-                facts = {"task": event.task, "epoch": event.epoch, "step": event.step, **event.measure()}
-                append_line(self._path, "step", facts)
-            return
         if isinstance(event, RunStarted):
             _remove_torn_line(self._path)
-        members = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-        append_line(self._path, _NAMES[type(event)], members)
+        facts = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+        if isinstance(event, StepDone):
+            if event.step % self.every:
+                return
+            facts |= facts.pop("measure")()
+        append_line(self._path, event.kind, facts)
 
 
 def append_line(path: Path, name: str, facts: Mapping[str, object]) -> None:
@@ -79,7 +57,7 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _remove_torn_line(path: Path) -> None:
-    """Cut the file back to its last whole line, so that what a killed process left half written joins no other line."""
+    """Cut the file back to its last whole line: what a killed process left half written must join no other line."""
     with atomic.as_write_error(path):
         content = path.read_bytes() if path.exists() else b""
         whole = content.rfind(b"\n") + 1
@@ -89,7 +67,7 @@ def _remove_torn_line(path: Path) -> None:
 
 
 def _plain(value: object) -> object:
-    """JSON has no word for NaN and infinity, and in a log they matter: they are written as texts."""
+    """JSON has no NaN and no infinity, and in a log they matter: they are written as texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
