@@ -16,8 +16,8 @@ from fopng.lab.benchmarks.dropout import further_key
 from fopng.lab.engine.batched.samples import StackedSamples
 from fopng.lab.engine.batched.sampling import StackedRehearser
 from fopng.lab.engine.batched.stacking import StackedModel
-from fopng.optim.method import Prepared, Running
-from fopng.optim.pipeline import Pipeline, Taken
+from fopng.optim.method import Prepared, Running, Taken
+from fopng.optim.pipeline import Pipeline
 
 WARM_STEPS = 3
 """Steps taken before a graph is captured, so that libraries have set themselves up and every state vector exists."""
