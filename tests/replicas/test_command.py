@@ -32,7 +32,9 @@ def test_run_gives_the_same_with_every_engine(fopng):
     for engine in ("single", "replicas", "auto"):
         code, out, err = fopng("run", RUN[0], "fopng", *RUN[1:], "--engine", engine, "--out", engine)
         assert code == 0
-        found[engine] = [{n: v for n, v in each.items() if n not in ("removed_fraction", "measured")} for each in results(out)]
+        found[engine] = [
+            {n: v for n, v in each.items() if n not in ("removed_fraction", "measured")} for each in results(out)
+        ]
         assert ("runs 1-2/2, split-digits fopng seed 0 and 1 more" in err) == (engine != "single")
     assert found["single"] == found["replicas"] == found["auto"]
 
