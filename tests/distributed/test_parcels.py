@@ -14,13 +14,13 @@ def root(tmp_path):
 
 
 def test_a_change_travels_once(root):
-    (root / RUN / "checkpoint.json").write_bytes(b"there already")
+    (root / RUN / "checkpoint.0").write_bytes(b"there already")
     outgoing = Outgoing(root)
     assert not outgoing.changes()
-    (root / RUN / "checkpoint.safetensors").write_bytes(b"tensors")
+    (root / RUN / "checkpoint.1").write_bytes(b"tensors")
     (root / RUN / "lock").write_bytes(b"mine")
-    (root / RUN / ".checkpoint.json.ab.partial").write_bytes(b"half")
-    assert outgoing.changes() == Parcel({f"{RUN}/checkpoint.safetensors": b"tensors"})
+    (root / RUN / ".checkpoint.0.ab.partial").write_bytes(b"half")
+    assert outgoing.changes() == Parcel({f"{RUN}/checkpoint.1": b"tensors"})
     assert not outgoing.changes()
 
 
@@ -34,8 +34,8 @@ def test_of_a_log_what_was_added(root):
 
 
 def test_two_in_one_arrive_as_two_in_turn(tmp_path):
-    first = Parcel({"a/checkpoint.json": b"1", "b/wave.json": b"w"}, {"a/log.jsonl": b"x", "b/log.jsonl": b"y"})
-    second = Parcel({"a/checkpoint.json": b"2"}, {"a/log.jsonl": b"z", "c/log.jsonl": b"c"})
+    first = Parcel({"a/checkpoint.0": b"1", "b/wave.json": b"w"}, {"a/log.jsonl": b"x", "b/log.jsonl": b"y"})
+    second = Parcel({"a/checkpoint.0": b"2"}, {"a/log.jsonl": b"z", "c/log.jsonl": b"c"})
     first.unpack(tmp_path / "in turn")
     second.unpack(tmp_path / "in turn")
     second.after(first).unpack(tmp_path / "in one")
@@ -47,18 +47,11 @@ def files(root):
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_tensors_are_written_before_their_description(tmp_path, monkeypatch):
-    written = []
-    monkeypatch.setattr("fopng.lab.storage.atomic.write_bytes", lambda path, content: written.append(path.name))
-    Parcel({"r/checkpoint.json": b"", "r/checkpoint.safetensors": b""}).unpack(tmp_path)
-    assert written == ["checkpoint.safetensors", "checkpoint.json"]
-
-
 def test_results_are_taken_out(root):
-    parcel = Parcel({f"{RUN}/result.json": b"{}", f"{RUN}/checkpoint.json": b"1"}, {f"{RUN}/log.jsonl": b"x"})
+    parcel = Parcel({f"{RUN}/result.json": b"{}", f"{RUN}/checkpoint.0": b"1"}, {f"{RUN}/log.jsonl": b"x"})
     results, rest = parcel.take_results()
     assert results == {"0123": b"{}"}
-    assert rest == Parcel({f"{RUN}/checkpoint.json": b"1"}, {f"{RUN}/log.jsonl": b"x"})
+    assert rest == Parcel({f"{RUN}/checkpoint.0": b"1"}, {f"{RUN}/log.jsonl": b"x"})
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up"])

@@ -14,7 +14,7 @@ from fopng.lab.storage import atomic
 
 RESULT = "result.json"
 
-_WHOLE = ("wave.json", RESULT, "checkpoint*.json", "checkpoint*.safetensors")
+_WHOLE = ("wave.json", RESULT, "checkpoint.[01]")
 """Files that are replaced. A description of a checkpoint comes after its tensors when they are written."""
 
 _GROWING = ("log.jsonl", "tensorboard/*")
@@ -38,8 +38,8 @@ class Parcel:
         return Parcel({**earlier.whole, **self.whole}, {**earlier.added, **added})
 
     def unpack(self, root: Path) -> None:
-        """Write the files below a folder; tensors before the description that names them."""
-        for name in sorted(self.whole, key=lambda name: (name.endswith(".json"), name)):
+        """Write the files below a folder."""
+        for name in sorted(self.whole):
             path = _inside(root, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_bytes(path, self.whole[name])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,14 +15,17 @@ class WriteError(OSError):
     """A file could not be written; what stood there before still stands."""
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: a temporary name, flushed to the disk, renamed, and the folder flushed."""
+def write_bytes(path: Path, *parts: bytes) -> None:
+    """Replace `path` by these bytes: a temporary name, flushed to the disk, renamed, and the folder flushed."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
     with as_write_error(path):
         try:
-            _write_new(partial, content)
+            with partial.open("xb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(partial, path)
-            flush_folder(path.parent)
+            _flush_folder(path.parent)
         finally:
             # After the rename there is nothing left under this name; after a failure it gives the room back.
             partial.unlink(missing_ok=True)
@@ -52,12 +56,11 @@ def remove_partials(folder: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable; platforms that cannot open folders need no such thing."""
-    flags = getattr(os, "O_DIRECTORY", None)
-    if flags is None:
+def _flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable; Windows cannot open folders and needs no such thing."""
+    if sys.platform == "win32":
         return
-    handle = os.open(folder, os.O_RDONLY | flags)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:
@@ -87,10 +90,3 @@ def readable_json(value: object, indent: str = "") -> str:
 def _block(opening: str, members: Sequence[str], closing: str, indent: str) -> str:
     joint = f",\n{indent}  "
     return f"{opening}\n{indent}  {joint.join(members)}\n{indent}{closing}"
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

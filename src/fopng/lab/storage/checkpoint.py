@@ -1,25 +1,27 @@
 """Saving the state of a run so that a crash at any moment loses at most the work since the last save.
 
-A checkpoint is a pair: `checkpoint.safetensors` holds the tensors, `checkpoint.json` everything else, with the digest
-of the tensor file that belongs to it. There are two such pairs, written in turn: while one is being replaced the other
-is whole, and a pair that was cut short, or changed by a single bit, is noticed and passed over. Nothing is unpickled.
+There are two files, written in turn: while one is replaced the other is whole. Each begins with the SHA-256 of the
+rest, a safetensors file whose metadata holds as JSON what is no tensor. A file that was cut short, or changed by a
+single bit, is passed over. By hand, because `torch.save` notices no changed bit and its files have to be unpickled.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import safetensors.torch
 
 from fopng.lab.storage import atomic
 from fopng.lab.storage.state import State, decode, encode
 
-FORMAT = 2
+FORMAT = 3
 
-SLOTS = ("checkpoint", "checkpoint.other")
+SLOTS = ("checkpoint.0", "checkpoint.1")
+"""The files: save number n replaces file n % 2."""
+
+_DIGEST = hashlib.sha256().digest_size
 
 
 class CheckpointError(ValueError):
@@ -35,18 +37,7 @@ class Restored:
     generation: int
     """How many saves led to it; 0 when there is none, and then `state` is None."""
     damaged: tuple[str, ...]
-    """One sentence for each pair that could not be used."""
-
-
-@final
-@dataclass(frozen=True)
-class _Pair:
-    """A pair of files that belong together, as they were read."""
-
-    slot: str
-    generation: int
-    tree: Any
-    content: bytes
+    """One sentence for each file that could not be used."""
 
 
 @final
@@ -55,28 +46,27 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._newest: tuple[str, int] | None = None
+        self._generation: int | None = None
 
     def exists(self) -> bool:
         """Whether something was saved, whole or not."""
-        return any((self.folder / f"{slot}.json").exists() for slot in SLOTS)
+        return any((self.folder / slot).exists() for slot in SLOTS)
 
     def save(self, state: State) -> None:
-        """Write the state over the older of the two pairs, never over the newest whole one.
+        """Write the state over the older of the two files, never over the newest whole one.
 
         Raises:
             WriteError: the disk is full or closed; the last checkpoint is as it was.
             TypeError: the state holds something that is not plain data.
         """
         tree, tensors = encode(state)
-        newest, generation = self._newest or self._find_newest()
-        slot, generation = SLOTS[1 - SLOTS.index(newest)], generation + 1
-        content = safetensors.torch.save(tensors, metadata={"generation": str(generation)})
-        record = {"format": FORMAT, "generation": generation, "tensors": _digest(content), "state": tree}
-        description = {"digest": _digest(_text(record)), "record": record}
-        atomic.write_bytes(self.folder / f"{slot}.safetensors", content)
-        atomic.write_bytes(self.folder / f"{slot}.json", _text(description) + b"\n")
-        self._newest = slot, generation
+        if self._generation is None:
+            self._generation = max([0, *self._whole([])])
+        generation = self._generation + 1
+        facts = {"format": FORMAT, "generation": generation, "state": tree}
+        content = safetensors.torch.save(tensors, {"facts": json.dumps(facts, separators=(",", ":"))})
+        atomic.write_bytes(self.folder / SLOTS[generation % 2], hashlib.sha256(content).digest(), content)
+        self._generation = generation
 
     def load(self) -> Restored:
         """The newest state that is whole, if any, and what was damaged.
@@ -85,73 +75,44 @@ class Checkpoint:
             CheckpointError: it was written by another version of the package.
         """
         damaged: list[str] = []
-        pair = self._newest_pair(damaged)
-        if pair is None:
+        whole = self._whole(damaged)
+        self._generation = generation = max([0, *whole])
+        if not generation:
             return Restored(None, 0, tuple(damaged))
-        self._newest = pair.slot, pair.generation
+        tree, content = whole[generation]
         # Copied to memory of their own: in the file they lie where they may, and on a CPU that can move the last bit.
-        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(pair.content).items()}
-        return Restored(decode(pair.tree, tensors), pair.generation, tuple(damaged))
+        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
+        return Restored(decode(tree, tensors), generation, tuple(damaged))
 
     def clear(self) -> None:
-        """Remove both pairs, the descriptions first, so that no tensors are left named without a description."""
-        for ending in ("json", "safetensors"):
-            for slot in SLOTS:
-                (self.folder / f"{slot}.{ending}").unlink(missing_ok=True)
-        self._newest = None
-
-    def _find_newest(self) -> tuple[str, int]:
-        pair = self._newest_pair([])
-        return (SLOTS[1], 0) if pair is None else (pair.slot, pair.generation)
-
-    def _newest_pair(self, damaged: list[str]) -> _Pair | None:
-        return max(self._whole_pairs(damaged), key=lambda pair: pair.generation, default=None)
-
-    def _whole_pairs(self, damaged: list[str]) -> Iterator[_Pair]:
+        """Remove both files."""
         for slot in SLOTS:
-            description = self.folder / f"{slot}.json"
-            if not description.exists():
+            (self.folder / slot).unlink(missing_ok=True)
+        self._generation = None
+
+    def _whole(self, damaged: list[str]) -> dict[int, tuple[object, bytes]]:
+        """The JSON tree and the safetensors file of each whole generation; `damaged` gets a sentence for each other."""
+        found = {}
+        for path in (self.folder / slot for slot in SLOTS):
+            saved = path.read_bytes() if path.exists() else None
+            if saved is None:
                 continue
-            try:
-                yield _read_pair(slot, description)
-            except _DamageError as error:
-                damaged.append(str(error))
+            content = saved[_DIGEST:]
+            if hashlib.sha256(content).digest() != saved[:_DIGEST]:
+                damaged.append(
+                    f"Expected a whole checkpoint in {path}, got one cut short or changed. It was passed over."
+                )
+                continue
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            facts = json.loads(header["__metadata__"]["facts"])
+            _check_format(facts["format"], path)
+            found[facts["generation"]] = facts["state"], content
+        return found
 
 
-class _DamageError(Exception):
-    def __init__(self, path: Path, found: str) -> None:
-        super().__init__(f"Expected a whole checkpoint in {path}, got {found}. It was passed over.")
-
-
-def _read_pair(slot: str, description: Path) -> _Pair:
-    record = _read_record(description)
-    if record["format"] != FORMAT:
+def _check_format(found: object, path: Path) -> None:
+    if found != FORMAT:
         raise CheckpointError(
-            f"Expected a checkpoint of format {FORMAT} in {description}, got {record['format']}. "
+            f"Expected a checkpoint of format {FORMAT} in {path}, got {found}. "
             "Go on with the version that wrote it, or start over."
         )
-    path = description.with_name(f"{slot}.safetensors")
-    content = path.read_bytes() if path.exists() else b""
-    if _digest(content) != record["tensors"]:
-        raise _DamageError(path, f"{len(content)} bytes that are not the ones its description names")
-    return _Pair(slot, record["generation"], record["state"], content)
-
-
-def _read_record(description: Path) -> dict[str, Any]:
-    try:
-        members = json.loads(description.read_bytes())
-        record: dict[str, Any] = members["record"]
-        whole = _digest(_text(record)) == members["digest"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _DamageError(description, f"no description of one ({type(error).__name__})") from error
-    if not whole:
-        raise _DamageError(description, "a description that was changed after it was written")
-    return record
-
-
-def _text(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -20,13 +20,10 @@ State = Any
 
 Tree = Any
 
-_STORABLE = frozenset(
-    {
-        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
-        *(torch.int64, torch.int32, torch.int16, torch.int8),
-        *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-    }
-)
+_STORABLE = {
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8),
+}
 
 
 def encode(state: State) -> tuple[Tree, dict[str, Tensor]]:
@@ -65,20 +62,16 @@ class _Encoder:
 
     def tree(self, value: State, where: str) -> Tree:
         kind = type(value)
-        if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
+        if value is None or kind in (bool, int, str):
             return value
         if kind is float:
-            return {"float": struct.pack(">d", value).hex()}
+            return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
         if kind is list:
-            return self._members(value, where)
+            return [self.tree(member, f"{where}[{index}]") for index, member in enumerate(value)]
         if kind is tuple:
-            return {"tuple": self._members(value, where)}
+            return {"tuple": self.tree(list(value), where)}
         if isinstance(value, dict):
-            return {
-                "dict": [
-                    [self._key(key, where), self.tree(member, f"{where}[{key!r}]")] for key, member in value.items()
-                ]
-            }
+            return {"dict": [[self._key(k, where), self.tree(v, f"{where}[{k!r}]")] for k, v in value.items()]}
         if isinstance(value, Tensor):
             return self._tensor(value, where)
         if kind is np.ndarray:
@@ -88,14 +81,10 @@ class _Encoder:
             "Save its state_dict() or its numbers instead."
         )
 
-    def _members(self, value: list[State] | tuple[State, ...], where: str) -> list[Tree]:
-        return [self.tree(member, f"{where}[{index}]") for index, member in enumerate(value)]
-
     def _key(self, key: object, where: str) -> Tree:
         if isinstance(key, Tensor | np.ndarray):
-            raise TypeError(
-                f"Expected numbers and texts as keys, got {type(key).__name__} at {where}. Use its name as key."
-            )
+            kind = type(key).__name__
+            raise TypeError(f"Expected numbers and texts as keys, got {kind} at {where}. Use its name as key.")
         return self.tree(key, f"a key of {where}")
 
     def _tensor(self, value: Tensor, where: str) -> Tree:
