@@ -1,12 +1,10 @@
-"""The commands: `paper` and `claims`, which `fopng` has too, and `pages`."""
+"""What the commands of the reproduction do: `paper`, `claims` and `pages`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,10 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fopng.cli.machine import threads_used
-from fopng.cli.options import EpochsOption, JsonOption, SeedsOption
 from fopng.cli.output import show_json, show_table
 from fopng.cli.results import say, say_written, show_results, write_page
-from fopng.cli.run_options import WorkOptions, parse_seeds, takes
+from fopng.cli.run_options import parse_seeds
 from fopng.cli.work import do_runs, raise_for, workshop
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers.progress import duration
@@ -27,78 +24,18 @@ from fopng.lab.runs.cost import Cost
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import Store, load_results
 from fopng.lab.storage import atomic
-from reproduction import DOCS, RESULTS
+from reproduction import RESULTS
 from reproduction.claims import judge
+from reproduction.options import Claims, Pages, Paper, Protocols
 from reproduction.pages import pages as pages_of
-from reproduction.plan import Part, paper_parts, part_names
-
-app = typer.Typer(name="reproduction", help="The reproduction of the paper.", no_args_is_help=True)
+from reproduction.plan import Part, paper_parts
 
 
-class Protocols(StrEnum):
-    """Which protocols the paper is done under."""
-
-    MATCHED = "matched"
-    PRINTED = "printed"
-    BOTH = "both"
-
-
-def complete_parts(incomplete: str) -> list[str]:
-    """Parts of the paper, for the shell."""
-    return [name for name in part_names() if name.startswith(incomplete)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperOptions(WorkOptions):
-    """How the paper is done."""
-
-    seeds: SeedsOption = "5"
-    epochs: EpochsOption = None
-    protocol: Annotated[
-        Protocols,
-        typer.Option(
-            "--protocol",
-            help="matched: every method learns the first task with the same SGD. printed: as the paper's text says. "
-            "both: one after the other.",
-        ),
-    ] = Protocols.MATCHED
-
-    def parts(self, only: Sequence[str]) -> list[Part]:
-        """What is to be done."""
-        protocols = ["matched", "printed"] if self.protocol is Protocols.BOTH else [self.protocol.value]
-        return paper_parts(
-            protocols=protocols, seeds=parse_seeds(self.seeds), epochs=self.epochs, only=only, data_dir=self.data_dir
-        )
-
-
-@app.command("paper")
-@takes(PaperOptions)
-def paper(
-    options: PaperOptions,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            help="A benchmark, an ablation (lambda, alpha, fisher-samples), comparisons or ablations. Can be repeated.",
-            autocompletion=complete_parts,
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")
-    ] = False,
-    estimate: Annotated[
-        bool, typer.Option(help="Say beforehand how long it will take, from a short measurement.")
-    ] = True,
-    page: Annotated[
-        Path | None,
-        typer.Option("--page", help="Where the page goes; into the folder of the runs when left out."),
-    ] = None,
-) -> None:
-    """Do the paper's experiments: five benchmarks, seven methods and those beside them, five seeds, three ablations."""
-    parts = _parts(options, only or [])
-    _show_plan(parts, options, dry_run=dry_run, estimate=estimate)
-    if dry_run:
+def paper(options: Paper) -> None:
+    """Do the runs, part by part; print their scores and the verdicts, and write the page."""
+    parts = _parts(options)
+    _show_plan(parts, options, dry_run=options.dry_run, estimate=options.estimate)
+    if options.dry_run:
         return
     done: dict[str, RunResult] = {}
     for number, (part, configs) in enumerate(parts, start=1):
@@ -113,22 +50,20 @@ def paper(
     else:
         show_results(results, as_json=False)
         show_findings(findings)
-    write_page(page or options.out / "paper.html", results, title="The paper, end to end")
+    write_page(options.page or options.out / "paper.html", results, title="The paper, end to end")
     raise_for([config for _, configs in parts for config in configs if config.key not in done])
 
 
-def _parts(options: PaperOptions, only: Sequence[str]) -> list[tuple[Part, list[RunConfig]]]:
+def _parts(options: Paper) -> list[tuple[Part, list[RunConfig]]]:
     try:
-        return [(part, part.configurations()) for part in options.parts(only)]
+        return [(part, part.configurations()) for part in _asked(options)]
     except DataError as error:
         raise DataError(
             f"{error}\nOr leave out what needs it: --only split-mnist --only rotated-mnist --only ablations"
         ) from error
 
 
-def _show_plan(
-    parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, dry_run: bool, estimate: bool
-) -> None:
+def _show_plan(parts: Sequence[tuple[Part, list[RunConfig]]], options: Paper, *, dry_run: bool, estimate: bool) -> None:
     """How much there is to do, and how long it will take: on stdout when that is all that was asked for."""
     rows = _planned(parts, options, estimate=estimate)
     missing, seconds = sum(row.missing for row in rows), sum(row.seconds or 0 for row in rows)
@@ -145,6 +80,12 @@ def _show_plan(
         )
 
 
+def _asked(options: Paper) -> list[Part]:
+    protocols = ["matched", "printed"] if options.protocol is Protocols.BOTH else [options.protocol.value]
+    seeds, only = parse_seeds(options.seeds), options.only or []
+    return paper_parts(protocols=protocols, seeds=seeds, epochs=options.epochs, only=only, data_dir=options.data_dir)
+
+
 @dataclass(frozen=True)
 class _Planned:
     part: str
@@ -153,7 +94,7 @@ class _Planned:
     seconds: float | None
 
 
-def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: PaperOptions, *, estimate: bool) -> list[_Planned]:
+def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: Paper, *, estimate: bool) -> list[_Planned]:
     shop = workshop(options.means(), say, lambda: False)
     known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
     cost, counted, rows = Cost(shop, known), set[str](), []
@@ -174,17 +115,11 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else duration(seconds)
 
 
-@app.command("claims")
-def claims(
-    places: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of runs, or of exported results; runs when left out.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Judge each sentence of the paper that runs can decide: the verdict, and the numbers behind it."""
-    results = load_results(places or [Path("runs")], damaged=lambda error: typer.echo(f"fopng: {error}", err=True))
-    findings = judge(results)
-    if as_json:
+def claims(options: Claims) -> None:
+    """Print the verdicts."""
+    places = options.places or [Path("runs")]
+    findings = judge(load_results(places, damaged=lambda error: typer.echo(f"fopng: {error}", err=True)))
+    if options.as_json:
         show_json([finding.as_dict() for finding in findings])
     else:
         show_findings(findings)
@@ -212,17 +147,14 @@ def evidence_words(evidence: Evidence) -> str:
     return f"{evidence.words}: {mean:.2f}{unit} ({interval}; {evidence.verdict.value})"
 
 
-@app.command("pages")
-def pages(
-    places: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of exported results, or of runs; the committed results when left out."),
-    ] = None,
-    docs: Annotated[Path, typer.Option("--docs", help="The folder that results.md goes into.")] = DOCS,
-) -> None:
-    """Write the numbers of the documentation: the same results give the same pages, to the byte."""
-    for name, text in pages_of(load_results(places or [RESULTS])).items():
-        path = docs / name
+def pages(options: Pages) -> None:
+    """Write the pages."""
+    written = []
+    for name, text in pages_of(load_results(options.places or [RESULTS])).items():
+        path = options.docs / name
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(path, text)
+        written.append(path)
         say_written(path)
+    if options.as_json:
+        show_json(written)

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from fopng.cli import main, work
+import fopng.cli.run
+from fopng.cli import main
 from fopng.lab.runs.command import command_of
 from fopng.lab.runs.request import Request
 from fopng.optim.registry import METHODS
@@ -18,7 +19,7 @@ def asked_for(shared_cache, monkeypatch):
 
     def configurations(command):
         asked = []
-        monkeypatch.setattr(work, "do_runs", lambda configs, means: asked.extend(configs) or [])
+        monkeypatch.setattr(fopng.cli.run, "do_runs", lambda configs, means: asked.extend(configs) or [])
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as caught:
             main()

@@ -160,7 +160,7 @@ class TestErrors:
         def broken(*_):
             raise ZeroDivisionError("by zero")
 
-        monkeypatch.setattr("fopng.lab.data.status.status", broken)
+        monkeypatch.setattr("fopng.cli.data.status", broken)
         code, _, err = fopng("data", "list")
         assert code == 1
         assert err.splitlines() == ["fopng: ZeroDivisionError: by zero", "Set FOPNG_DEBUG=1 to see where it happened."]
@@ -175,7 +175,7 @@ class TestErrors:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("fopng.lab.data.status.status", interrupt)
+        monkeypatch.setattr("fopng.cli.data.status", interrupt)
         assert fopng("data", "list")[0] == 130
 
 

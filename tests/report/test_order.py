@@ -4,6 +4,7 @@ import json
 import random
 import re
 
+from fopng.cli.commands import Show
 from fopng.cli.show import show
 from fopng.lab import report
 from fopng.lab.analysis.experiments import sort_out
@@ -61,5 +62,5 @@ def test_runs_are_listed_in_the_order_of_the_catalogue(tmp_path, capsys):
         folder = tmp_path / run.config.benchmark / "sgd" / run.config.key
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(run.config.as_dict()))
-    show(out=tmp_path, as_json=True)
+    show(Show(out=tmp_path, as_json=True))
     assert [run["benchmark"] for run in json.loads(capsys.readouterr().out)] == ORDER[:3]

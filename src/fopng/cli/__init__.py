@@ -1,4 +1,4 @@
-"""The command line. Each command, or group of commands, has a file of its own and is added here."""
+"""The command line. A command is a dataclass of options in `commands.py`, a function that does it, and a line here."""
 
 from __future__ import annotations
 
@@ -7,21 +7,58 @@ from typing import Annotated
 
 import typer
 
-from fopng.cli import ablate, benchmarks, compare, data, demo, methods, publish, report, reproduction, run, show, sweep
+from fopng import __version__
 from fopng.cli.errors import exit_code
+from fopng.cli.lazy import Command, Group, LazyGroup
+from fopng.cli.reproduction import FromClone
+
+
+def _command(line: str, options: str, action: str) -> Command:
+    return Command(line, f"fopng.cli.commands:{options}", f"fopng.cli.{action}")
+
+
+DATA = {
+    "list": _command(
+        "Show which datasets are on this machine, where, and how large.", "DataList", "data:list_datasets"
+    ),
+    "fetch": _command("Get datasets, and check what came.", "DataFetch", "data:fetch"),
+    "verify": _command("Hold every copy on this machine against its known SHA-256.", "DataVerify", "data:verify"),
+    "path": _command("Print where a dataset is, or the cache folder.", "DataPath", "data:path"),
+}
+
+COMMANDS = {
+    "demo": _command("Compare eight methods on small digits: from nothing to a page.", "Demo", "demo:demo"),
+    "run": _command("Run one method on a benchmark.", "Run", "run:run"),
+    "compare": _command("Run several methods on a benchmark: a table and a page.", "Compare", "compare:compare"),
+    "sweep": _command("Try settings on held-out data, and test the best.", "Sweep", "sweep:sweep"),
+    "ablate": _command("Vary one setting with all others kept: a table and a page.", "Ablate", "ablate:ablate"),
+    "paper": FromClone("Do the paper's experiments, and judge its claims."),
+    "claims": FromClone("Judge the paper's claims by the runs that are there."),
+    "report": _command("Make a page, tables or figures from runs that are there.", "Report", "report:report"),
+    "export": _command("Write results into a few small files, to commit.", "Export", "publish:export"),
+    "restore": _command("Put exported results back into a folder of runs.", "Restore", "publish:restore"),
+    "show": _command("List the runs, finished or not, or show one of them.", "Show", "show:show"),
+    "methods": _command("List the methods, or the settings of one.", "Methods", "methods:methods"),
+    "benchmarks": _command("List the benchmarks, or the settings of one.", "Benchmarks", "benchmarks:benchmarks"),
+    "data": Group("Where the datasets are, getting them, checking them.", DATA),
+}
+"""Every command: its line of help, its options in `commands.py`, and the function that does it."""
+
+
+class _Root(LazyGroup):
+    known = COMMANDS
+
 
 app = typer.Typer(
     name="fopng",
+    cls=_Root,
     help="Continual-learning optimizers, and the laboratory that compares them.",
-    no_args_is_help=True,
 )
 
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        import fopng
-
-        typer.echo(f"fopng {fopng.__version__}")
+        typer.echo(f"fopng {__version__}")
         raise typer.Exit
 
 
@@ -32,22 +69,6 @@ def _before(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("compare")(compare.compare)
-app.command("sweep")(sweep.sweep)
-app.command("ablate")(ablate.ablate)
-app.command("paper", **reproduction.ELSEWHERE)(reproduction.paper)
-app.command("claims", **reproduction.ELSEWHERE)(reproduction.claims)
-app.command("report")(report.report)
-app.command("export")(publish.export)
-app.command("restore")(publish.restore)
-app.command("show")(show.show)
-app.command("methods")(methods.methods)
-app.command("benchmarks")(benchmarks.benchmarks)
-app.add_typer(data.app, name="data")
 
 
 def main() -> None:

@@ -2,93 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from fopng.cli.options import DryRunOption, SeedsOption, complete_benchmarks, complete_methods
+from fopng.cli.commands import Ablate
 from fopng.cli.output import show_json, show_table
-from fopng.cli.run_options import RunOptions, takes
-
-if TYPE_CHECKING:
-    from fopng.lab.runs.config import RunConfig
-    from fopng.lab.runs.findings import Ablation
-
-
-def complete_ablations(incomplete: str) -> list[str]:
-    """Names of ablations, for the shell."""
-    from fopng.lab.runs.ablations import ABLATIONS
-
-    return [name for name in ABLATIONS if name.startswith(incomplete)]
+from fopng.cli.planned import found_in, show_planned
+from fopng.cli.results import say, write_page
+from fopng.cli.work import do_runs, raise_for
+from fopng.lab.analysis.experiments import ablation_of
+from fopng.lab.report.words import margin, percent
+from fopng.lab.runs.ablations import BENCHMARKS, ablation_requests, find_ablation
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.findings import Ablation
 
 
-@dataclass(frozen=True, kw_only=True)
-class AblateOptions(RunOptions):
-    """As for a run, with the paper's five seeds."""
-
-    seeds: SeedsOption = "5"
-
-
-@takes(AblateOptions)
-def ablate(
-    name: Annotated[
-        str,
-        typer.Argument(help="lambda, alpha or fisher-samples.", autocompletion=complete_ablations, show_default=False),
-    ],
-    options: AblateOptions,
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--benchmark",
-            help="Can be repeated; split-mnist and rotated-mnist when left out.",
-            autocompletion=complete_benchmarks,
-            show_default=False,
-        ),
-    ] = None,
-    method: Annotated[
-        str, typer.Option("--method", help="Another method with this setting.", autocompletion=complete_methods)
-    ] = "fopng",
-    values: Annotated[
-        str | None,
-        typer.Option("--values", metavar="LIST", help="Other values than the paper's, such as 1e-4,1e-3,1e-2."),
-    ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option("--page", help="Where the page goes; into the folder of the runs when left out."),
-    ] = None,
-    dry_run: DryRunOption = False,
-) -> None:
-    """Vary one setting over the paper's values with all others kept: a table with 95 % bands, and a page."""
-    from fopng.cli.results import write_page
-    from fopng.cli.work import do_runs, raise_for
-    from fopng.lab.analysis.experiments import ablation_of
-    from fopng.lab.runs.ablations import BENCHMARKS, ablation_requests, find_ablation
-
-    ablated = find_ablation(name)
-    words = [word.strip() for word in (values or "").split(",") if word.strip()]
+def ablate(options: Ablate) -> None:
+    """Do the runs, print the table and write the page."""
+    ablated = find_ablation(options.name)
+    words = [word.strip() for word in (options.values or "").split(",") if word.strip()]
     requests = [
         request
-        for each in benchmark or BENCHMARKS
-        for request in ablation_requests(ablated, options.request(each, [method]), words)
+        for each in options.benchmark or BENCHMARKS
+        for request in ablation_requests(ablated, options.request(each, [options.method]), words)
     ]
     configs = [config for request in requests for config in request.configurations()]
-    if dry_run:
+    if options.dry_run:
         _show_plan(configs, options)
         return
     results = do_runs(configs, options.means(keep_going=True))
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)
-    write_page(page or options.out / f"ablation-{ablated.name}.html", results, title=f"Ablation of {ablated.name}")
+    target = options.page or options.out / f"ablation-{ablated.name}.html"
+    write_page(target, results, title=f"Ablation of {ablated.name}")
     raise_for([config for config in configs if config.key not in there])
 
 
-def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
-    from fopng.cli.planned import found_in, show_planned
-    from fopng.cli.results import say
-
+def _show_plan(configs: list[RunConfig], options: Ablate) -> None:
     find, asked = found_in(options.out), {config.key: config for config in configs}
     missing = {key: config for key, config in asked.items() if options.again or find(config) is None}
     there = [config for key, config in asked.items() if key not in missing]
@@ -97,8 +45,6 @@ def _show_plan(configs: list[RunConfig], options: AblateOptions) -> None:
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:
-    from fopng.lab.report.words import margin, percent
-
     if as_json:
         show_json([ablation.as_dict() for ablation in found])
         return

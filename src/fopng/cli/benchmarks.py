@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
-from fopng.cli.options import JsonOption
+from fopng.cli.commands import Benchmarks
 from fopng.cli.output import show_json, show_table
+from fopng.lab.benchmarks import BENCHMARKS, PAPER, ImageBenchmark, find_benchmark, settable
+from fopng.lab.data.catalog import DATASETS
 
-if TYPE_CHECKING:
-    from fopng.lab.benchmarks import ImageBenchmark
 
-
-def benchmarks(
-    name: Annotated[str | None, typer.Argument(help="One benchmark, to see its settings.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the benchmarks, or the settings of one."""
-    from fopng.lab.benchmarks import BENCHMARKS, ImageBenchmark, find_benchmark
-
-    if name is None:
-        _show_all(list(BENCHMARKS.values()), as_json)
+def benchmarks(options: Benchmarks) -> None:
+    """Print the table."""
+    if options.name is None:
+        _show_all(list(BENCHMARKS.values()), options.as_json)
         return
-    benchmark = find_benchmark(name)
+    benchmark = find_benchmark(options.name)
     if not isinstance(benchmark, ImageBenchmark):
-        raise ValueError(f"Expected a benchmark with settings, got {name!r}, whose settings are its function's own.")
-    _show_settings(benchmark, as_json)
+        raise ValueError(
+            f"Expected a benchmark with settings, got {options.name!r}, whose settings are its function's own."
+        )
+    _show_settings(benchmark, options.as_json)
 
 
 def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
@@ -43,9 +37,6 @@ def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
 
 
 def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
-    from fopng.lab.benchmarks import PAPER
-    from fopng.lab.data.catalog import DATASETS
-
     return {
         "name": benchmark.name,
         "dataset": benchmark.dataset,
@@ -57,8 +48,6 @@ def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
 
 
 def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
-    from fopng.lab.benchmarks import settable
-
     values = {name: getattr(benchmark, name) for name in settable(benchmark)}
     if as_json:
         show_json({"name": benchmark.name, "settings": values})

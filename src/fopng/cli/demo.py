@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from fopng.cli.options import JsonOption
+from fopng.cli.commands import Demo
+from fopng.cli.machine import cores
+from fopng.cli.results import say, show_results, write_page
 from fopng.cli.run_options import parse_seeds
+from fopng.cli.work import Means, do_runs
+from fopng.lab.runs.demo import demo_requests
 
 TITLE = "Eight methods, three streams of tasks, 5,000 handwritten digits"
 NEXT = (
@@ -17,26 +16,12 @@ NEXT = (
 )
 
 
-def demo(
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="N|LIST", help="How many seeds, or a list such as 0,3,7 or 10-14.")
-    ] = "3",
-    out: Annotated[Path, typer.Option("--out", help="The folder of the page and of the runs.")] = Path("demo"),
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Processes; one a core when left out.", show_default=False)
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Do finished runs again.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare the paper's seven methods and fopng-k on small versions of its three MNIST benchmarks, in a few minutes."""
-    from fopng.cli.machine import cores
-    from fopng.cli.results import say, show_results, write_page
-    from fopng.cli.work import Means, do_runs
-    from fopng.lab.runs.demo import demo_requests
-
-    requests = demo_requests(parse_seeds(seeds))
+def demo(options: Demo) -> None:
+    """Do the runs, print their scores and write the page."""
+    requests = demo_requests(parse_seeds(options.seeds))
     configs = [config for request in requests for config in request.configurations()]
-    results = do_runs(configs, Means(out=out / "runs", jobs=jobs or cores(), again=again))
-    show_results(results, as_json=as_json)
-    write_page(out / "report.html", results, title=TITLE)
+    means = Means(out=options.out / "runs", jobs=options.jobs or cores(), again=options.again)
+    results = do_runs(configs, means)
+    show_results(results, as_json=options.as_json)
+    write_page(options.out / "report.html", results, title=TITLE)
     say(NEXT)

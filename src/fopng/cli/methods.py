@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from fopng.cli.options import JsonOption, complete_methods
+from fopng.cli.commands import Methods
 from fopng.cli.output import show_json, show_table
+from fopng.lab.runs.request import defaults_of, find_method
+from fopng.lab.runs.settings import settings_of
+from fopng.optim.registry import METHODS, MethodEntry
 
-if TYPE_CHECKING:
-    from fopng.optim.registry import MethodEntry
 
-
-def methods(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="One method, to see its settings.", autocompletion=complete_methods, show_default=False),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the methods, or the settings of one."""
-    from fopng.lab.runs.request import find_method
-    from fopng.optim.registry import METHODS
-
-    if name is None:
-        _show_all([_describe(entry) for entry in METHODS.values()], as_json)
+def methods(options: Methods) -> None:
+    """Print the table."""
+    if options.name is None:
+        _show_all([_describe(entry) for entry in METHODS.values()], options.as_json)
     else:
-        _show_one(find_method(name), as_json)
+        _show_one(find_method(options.name), options.as_json)
 
 
 def _show_all(described: list[dict[str, Any]], as_json: bool) -> None:
@@ -63,9 +54,6 @@ def _show_one(entry: MethodEntry, as_json: bool) -> None:
 
 
 def _describe(entry: MethodEntry) -> dict[str, Any]:
-    from fopng.lab.runs.request import defaults_of
-    from fopng.lab.runs.settings import settings_of
-
     texts, defaults = entry.explanations, defaults_of(entry)
     return {
         **asdict(entry.about),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated
 
 import typer
@@ -59,19 +61,30 @@ class ScenarioName(StrEnum):
     CLASS = "class"
 
 
-def complete_methods(incomplete: str) -> list[str]:
-    """Names of methods, for the shell."""
-    from fopng.optim.registry import METHODS
+class ReportFormat(StrEnum):
+    """What a report can be written as."""
 
-    return [name for name in METHODS if name.startswith(incomplete)]
+    HTML = "html"
+    MARKDOWN = "md"
+    CSV = "csv"
+    JSON = "json"
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
 
 
-def complete_benchmarks(incomplete: str) -> list[str]:
-    """Names of benchmarks, for the shell."""
-    from fopng.lab.benchmarks.catalog import BENCHMARKS
+def names_in(where: str) -> Callable[[str], list[str]]:
+    """What completes names for the shell: those of a dictionary or a list, or what a function returns, `module:name`."""
 
-    return [name for name in BENCHMARKS if name.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        found = resolve_name(where)
+        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
 
+    return complete
+
+
+complete_methods = names_in("fopng.optim.registry:METHODS")
+complete_benchmarks = names_in("fopng.lab.benchmarks.catalog:BENCHMARKS")
 
 _WHAT, _HOW = "What is run", "How it is run"
 
@@ -253,6 +266,14 @@ TrackOption = Annotated[
         show_default=False,
         rich_help_panel=_HOW,
     ),
+]
+SearchFirstOption = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="A folder to look in first; FOPNG_DATA is the same.", show_default=False),
+]
+PageOption = Annotated[
+    Path | None,
+    typer.Option("--page", help="Where the page goes; into the folder of the runs when left out.", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

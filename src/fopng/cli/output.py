@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
-
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="A folder to look in first; FOPNG_DATA is the same.", show_default=False),
-]
 
 
 def show_json(value: Any) -> None:

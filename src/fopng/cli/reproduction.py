@@ -6,10 +6,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import typer
 
@@ -21,31 +22,34 @@ if TYPE_CHECKING:
 
 FOLDER, VARIABLE = "reproduction", "FOPNG_REPRODUCTION"
 
-ELSEWHERE: dict[str, Any] = {
-    "add_help_option": False,
-    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
-}
-"""For commands that hand on what they are given, `--help` included."""
+
+@final
+@dataclass(frozen=True)
+class FromClone:
+    """A command that the reproduction has.
+
+    Attributes:
+        line: what it is for, in one line.
+    """
+
+    line: str
+
+    def build(self, name: str) -> Any:
+        """The command as Typer has it; where there is no reproduction, one that says where to get it."""
+        module = reproduction("options")
+        if module is not None:
+            return module.COMMANDS[name].build(name)
+        app = typer.Typer(add_completion=False)
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(name, help=f"{self.line}\n\n{_MISSING}", context_settings=anything)(_refuse)
+        return typer.main.get_command(app)
 
 
-def paper(context: typer.Context) -> None:
-    """Do the paper's experiments, and say what became of its claims. Needs a clone of the repository."""
-    _command(context)
+_MISSING = f"Clone the repository of fopng, then work inside it, or set {VARIABLE} to its folder {FOLDER}."
 
 
-def claims(context: typer.Context) -> None:
-    """Judge the paper's sentences by runs. Needs a clone of the repository."""
-    _command(context)
-
-
-def _command(context: typer.Context) -> None:
-    if reproduction("commands") is None:
-        raise ValueError(
-            f"Expected the folder {FOLDER} of a clone of fopng, got none. Clone the repository, then work inside it, "
-            f"or set {VARIABLE} to that folder."
-        )
-    app: typer.Typer = import_module(f"{FOLDER}.commands").app
-    app([str(context.info_name), *context.args], prog_name="fopng", standalone_mode=False)
+def _refuse() -> None:
+    raise ValueError(f"Expected the folder {FOLDER} of a clone of fopng, got none. {_MISSING}")
 
 
 def findings(results: Sequence[RunResult]) -> list[Finding]:
@@ -65,7 +69,7 @@ def _load() -> bool:
     """Import it by its path, so that no other module of that name is in its way."""
     for folder in _places():
         start = folder / "__init__.py"
-        if (folder / "commands.py").is_file() and start.is_file():
+        if (folder / "options.py").is_file() and start.is_file():
             spec = importlib.util.spec_from_file_location(FOLDER, start, submodule_search_locations=[str(folder)])
             if spec is None or spec.loader is None:
                 continue

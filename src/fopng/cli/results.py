@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from fopng.cli.options import Protocol
-    from fopng.lab.runs.result import DamagedFileError, RunResult
+from fopng.cli.options import Protocol
+from fopng.cli.reproduction import findings
+from fopng.lab.report import result_tables, write_report
+from fopng.lab.runs.reference import JOINT, intransigence
+from fopng.lab.runs.result import DamagedFileError, RunResult
+from fopng.lab.runs.store import Store, folder_name, load_results, selection
+from fopng.lab.storage.atomic import readable_json
 
 
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
     """Print results on stdout; in JSON with their intransigence, for which a folder is searched for joint runs."""
-    from fopng.lab.report import result_tables
-    from fopng.lab.runs.reference import intransigence
-    from fopng.lab.storage.atomic import readable_json
-
     if as_json:
         others = [*results, *_joint_runs(out, results)]
         typer.echo(
@@ -33,9 +32,6 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
 
 def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResult]:
     """The references for these results that are among the runs in a folder."""
-    from fopng.lab.runs.reference import JOINT
-    from fopng.lab.runs.store import Store, folder_name
-
     if out is None:
         return []
     folders = {out / folder_name(result.config.benchmark) / JOINT for result in results}
@@ -44,9 +40,6 @@ def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResul
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
     """Write the page of these results, and say where it is. The paper's claims are on it where they can be judged."""
-    from fopng.cli.reproduction import findings
-    from fopng.lab.report import write_report
-
     path.parent.mkdir(parents=True, exist_ok=True)
     write_report(path, results, title=title, findings=findings(results))
     say_written(path)
@@ -82,8 +75,6 @@ def asked_for(
     Raises:
         ValueError: there are none.
     """
-    from fopng.lab.runs.store import load_results, selection
-
     protocols = None if protocol is None else [protocol.value]
     keeps = selection(benchmarks=benchmarks, methods=methods, protocols=protocols)
     results = load_results(places, keeps, damaged=damaged)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from fopng.cli.options import BenchmarkArgument, MethodArgument
-from fopng.cli.run_options import RunOptions, takes
+from fopng.cli.commands import Run
+from fopng.cli.results import say, show_results
+from fopng.cli.work import do_runs
 
 
-@takes(RunOptions)
-def run(benchmark: BenchmarkArgument, method: MethodArgument, options: RunOptions) -> None:
-    """Run one method on a benchmark. A run that was interrupted goes on; one that is finished is not done again."""
-    from fopng.cli.results import say, show_results
-    from fopng.cli.work import do_runs
-
-    results = do_runs(options.request(benchmark, [method]).configurations(), options.means())
+def run(options: Run) -> None:
+    """Do the runs, and print their scores."""
+    results = do_runs(options.request(options.benchmark, [options.method]).configurations(), options.means())
     show_results(results, as_json=options.as_json, out=options.out)
     if not options.as_json:
         say(f"Runs in {options.out}. A page from them: fopng report {options.out}")

@@ -1,14 +1,12 @@
-"""The options of the commands that do runs, as one dataclass, and how a command takes them all."""
+"""The options of the commands that do runs, as one dataclass."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING
 
 from fopng.cli.options import (
     AddressOption,
@@ -115,34 +113,6 @@ class RunOptions(WorkOptions):
             precision=self.precision.value,
             data_dir=self.data_dir,
         )
-
-
-def takes(kind: type[WorkOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, whose argument `options` is of this kind, the options of that dataclass one by one.
-
-    The command-line library reads a function's parameters; this writes them from the dataclass, so that each is said once.
-    """
-    hints = get_type_hints(kind, include_extras=True)
-    shared = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in fields(kind)
-    ]
-
-    def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        own = [each for name, each in signature(command, eval_str=True).parameters.items() if name != "options"]
-
-        @wraps(command)
-        def flat(**words: Any) -> None:
-            options = kind(**{parameter.name: words.pop(parameter.name) for parameter in shared})
-            command(**words, options=options)
-
-        parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + shared
-        flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del flat.__wrapped__
-        return flat
-
-    return wrap
 
 
 _MOST_SEEDS = 10_000

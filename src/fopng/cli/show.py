@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from fopng.cli.options import JsonOption, RunsOption
+from fopng.cli.commands import Show
 from fopng.cli.output import show_json, show_table
+from fopng.lab.benchmarks.catalog import listing_order
+from fopng.lab.runs.result import DamagedFileError, RunResult, read_result
+from fopng.lab.runs.scores import scores_of
+from fopng.lab.storage.locks import is_held
 
-if TYPE_CHECKING:
-    from fopng.lab.runs.result import RunResult
 
-
-def show(
-    key: Annotated[
-        str | None,
-        typer.Argument(help="The key of a run, or how it begins; all runs when left out.", show_default=False),
-    ] = None,
-    out: RunsOption = Path("runs"),
-    as_json: JsonOption = False,
-) -> None:
-    """List the runs, finished or not, or show one of them."""
+def show(options: Show) -> None:
+    """Print the list, or the run."""
+    key, out, as_json = options.key, options.out, options.as_json
     if not out.is_dir():
         raise ValueError(f"Expected a folder of runs, got {out}. Run something, or name the folder with --out.")
     folders = sorted(path.parent for path in out.rglob("config.json"))
@@ -40,8 +35,6 @@ def show(
 
 
 def _list(folders: list[Path], as_json: bool) -> None:
-    from fopng.lab.benchmarks.catalog import listing_order
-
     runs = sorted(map(_describe, folders), key=lambda run: listing_order(run["benchmark"]))
     if as_json:
         show_json(runs)
@@ -69,9 +62,6 @@ def _describe(folder: Path) -> dict[str, Any]:
 
 
 def _state(folder: Path) -> tuple[str, str | None]:
-    from fopng.lab.runs.result import DamagedFileError, read_result
-    from fopng.lab.storage.locks import is_held
-
     try:
         result = read_result(folder / "result.json")
     except FileNotFoundError:
@@ -83,8 +73,6 @@ def _state(folder: Path) -> tuple[str, str | None]:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fopng.lab.runs.result import read_result
-
     try:
         result = read_result(folder / "result.json")
     except FileNotFoundError:
@@ -117,8 +105,6 @@ def _show_matrix(result: RunResult) -> None:
 
 
 def _facts(result: RunResult) -> dict[str, object]:
-    from fopng.lab.runs.scores import scores_of
-
     shares = {
         score.title: score.text(value) for score in scores_of([result]) if (value := score.of(result)) is not None
     }

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from fopng.cli.options import DryRunOption, complete_benchmarks, complete_methods
+from fopng.cli.commands import Sweep as SweepOptions
 from fopng.cli.output import show_json, show_table
-from fopng.cli.run_options import WorkOptions, takes
-
-if TYPE_CHECKING:
-    from fopng.lab.runs.findings import Response
-    from fopng.lab.sweep import Sweep, SweepOutcome
-
-FileArgument = Annotated[Path, typer.Argument(help="A TOML file: what to try, and how to choose.", show_default=False)]
-BenchmarkOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--benchmark",
-        help="Only this one of the file. Can be repeated.",
-        autocompletion=complete_benchmarks,
-        show_default=False,
-    ),
-]
-MethodOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        help="Only this one of the file. Can be repeated.",
-        autocompletion=complete_methods,
-        show_default=False,
-    ),
-]
+from fopng.cli.planned import found_in, show_planned
+from fopng.cli.results import say, say_written, show_results, write_page
+from fopng.cli.work import do_runs, raise_for
+from fopng.lab.runs.findings import Response
+from fopng.lab.runs.store import folder_name
+from fopng.lab.storage import atomic
+from fopng.lab.sweep import Sweep, SweepOutcome, chosen_toml, conduct, foresee, read_sweep
 
 
-@takes(WorkOptions)
-def sweep(
-    file: FileArgument,
-    options: WorkOptions,
-    benchmark: BenchmarkOption = None,
-    method: MethodOption = None,
-    dry_run: DryRunOption = False,
-) -> None:
-    """Try settings on a held-out part of the training set, choose the best, and measure them on test with fresh seeds."""
-    from fopng.cli.work import do_runs, raise_for
-    from fopng.lab.sweep import conduct, read_sweep
-
-    asked = read_sweep(file).only(benchmark or [], method or [])
-    if dry_run:
+def sweep(options: SweepOptions) -> None:
+    """Do the sweep, print what was found and write the settings that were chosen."""
+    asked = read_sweep(options.file).only(options.benchmark or [], options.method or [])
+    if options.dry_run:
         _show_plan(asked, options)
         return
     means = options.means(keep_going=True)
@@ -59,11 +28,7 @@ def sweep(
     raise_for(outcome.failed)
 
 
-def _show_plan(asked: Sweep, options: WorkOptions) -> None:
-    from fopng.cli.planned import found_in, show_planned
-    from fopng.cli.results import say
-    from fopng.lab.sweep import foresee
-
+def _show_plan(asked: Sweep, options: SweepOptions) -> None:
     seen = foresee(asked, found_in(options.out), options.data_dir)
     show_planned(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most)
     say(
@@ -73,8 +38,6 @@ def _show_plan(asked: Sweep, options: WorkOptions) -> None:
 
 
 def _show(outcome: SweepOutcome, *, as_json: bool) -> None:
-    from fopng.cli.results import say, show_results
-
     if as_json:
         show_json(outcome.as_dict())
         return
@@ -98,11 +61,6 @@ def _row(response: Response) -> tuple[str, ...]:
 
 def _write(outcome: SweepOutcome, folder: Path) -> None:
     """The settings that were chosen, a file a benchmark; everything that was found, as JSON; a page."""
-    from fopng.cli.results import say_written, write_page
-    from fopng.lab.runs.store import folder_name
-    from fopng.lab.storage import atomic
-    from fopng.lab.sweep import chosen_toml
-
     folder.mkdir(parents=True, exist_ok=True)
     for benchmark in outcome.sweep.benchmarks:
         path = folder / f"{folder_name(benchmark)}.toml"

@@ -1,0 +1,110 @@
+"""The commands of the reproduction and their options: `paper` and `claims`, which `fopng` has too, and `pages`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fopng.cli.lazy import Command
+from fopng.cli.options import EpochsOption, JsonOption, PageOption, SeedsOption, names_in
+from fopng.cli.run_options import WorkOptions
+from reproduction import DOCS
+
+COMMANDS = {
+    "paper": Command(
+        "Do the paper's experiments, and judge its claims.", "reproduction.options:Paper", "reproduction.commands:paper"
+    ),
+    "claims": Command(
+        "Judge the paper's claims by the runs that are there.",
+        "reproduction.options:Claims",
+        "reproduction.commands:claims",
+    ),
+    "pages": Command(
+        "Write the numbers of the documentation.", "reproduction.options:Pages", "reproduction.commands:pages"
+    ),
+}
+"""By name."""
+
+
+class Protocols(StrEnum):
+    """Which protocols the paper is done under."""
+
+    MATCHED = "matched"
+    PRINTED = "printed"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper(WorkOptions):
+    """Five benchmarks, seven methods and those beside them, five seeds, three ablations.
+
+    Example: fopng paper --only split-mnist --seeds 1 --epochs 1 --dry-run
+    """
+
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            help="A benchmark, an ablation (lambda, alpha, fisher-samples), comparisons or ablations. Can be repeated.",
+            autocompletion=names_in("reproduction.plan:part_names"),
+            show_default=False,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")
+    ] = False
+    estimate: Annotated[bool, typer.Option(help="Say beforehand how long it will take, from a short measurement.")] = (
+        True
+    )
+    page: PageOption = None
+    seeds: SeedsOption = "5"
+    epochs: EpochsOption = None
+    protocol: Annotated[
+        Protocols,
+        typer.Option(
+            "--protocol",
+            help="matched: every method learns the first task with the same SGD. printed: as the paper's text says. "
+            "both: one after the other.",
+        ),
+    ] = Protocols.MATCHED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """For each: the verdict, and the numbers behind it.
+
+    Example: fopng claims runs
+    """
+
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUNS", help="Folders of runs, or of exported results; runs when left out.", show_default=False
+        ),
+    ] = None
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """The same results give the same pages, to the byte.
+
+    Example: python -m reproduction pages
+    """
+
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RESULTS",
+            help="Folders of exported results, or of runs; the committed results when left out.",
+            show_default=False,
+        ),
+    ] = None
+    docs: Annotated[Path, typer.Option("--docs", help="The folder that results.md goes into.", show_default=False)] = (
+        DOCS
+    )
+    as_json: JsonOption = False
