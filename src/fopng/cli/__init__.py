@@ -9,7 +9,7 @@ import typer
 
 from fopng import __version__
 from fopng.cli.errors import exit_code
-from fopng.cli.lazy import Command, Group, LazyGroup
+from fopng.cli.lazy import Buildable, Command, Group, LazyGroup
 from fopng.cli.reproduction import FromClone
 
 
@@ -26,7 +26,7 @@ DATA = {
     "path": _command("Print where a dataset is, or the cache folder.", "DataPath", "data:path"),
 }
 
-COMMANDS = {
+COMMANDS: dict[str, Buildable] = {
     "demo": _command("Compare eight methods on small digits: from nothing to a page.", "Demo", "demo:demo"),
     "run": _command("Run one method on a benchmark.", "Run", "run:run"),
     "compare": _command("Run several methods on a benchmark: a table and a page.", "Compare", "compare:compare"),

@@ -77,6 +77,7 @@ def names_in(where: str) -> Callable[[str], list[str]]:
     """What completes names for the shell: those of a dictionary or a list, or what a function returns, `module:name`."""
 
     def complete(incomplete: str) -> list[str]:
+        """The names that begin so."""
         found = resolve_name(where)
         return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
 
