@@ -42,7 +42,7 @@ def test_the_matrix_has_a_row_for_each_measurement(tmp_path):
 def test_the_summary_has_a_row_a_run(tmp_path):
     export.write_summary_csv(tmp_path / "summary.csv", [result(), result([[0.5]])])
     first, second = table(tmp_path / "summary.csv")
-    assert tuple(first) == (*RUN, *(score.name for score in SCORES))
+    assert tuple(first) == (*RUN, *(score.name for score in SCORES), "intransigence")
     assert (float(first["final_accuracy"]), float(first["seconds"])) == (0.875, 4.5)
     assert second["forgetting"] == ""
 

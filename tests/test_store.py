@@ -222,7 +222,7 @@ def test_listing_passes_over_damage_only_when_told_to(store):
 
 
 def test_listing_a_folder_that_is_not_there(store):
-    with pytest.raises(FileNotFoundError, match="Expected a folder of runs, got"):
+    with pytest.raises(ValueError, match="Expected a folder of runs or a file of results, got"):
         store.results()
 
 

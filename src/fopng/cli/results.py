@@ -11,16 +11,16 @@ from rich.console import Console
 from fopng.cli.options import Protocol
 from fopng.cli.reproduction import findings
 from fopng.lab.report import result_tables, write_report
-from fopng.lab.runs.reference import JOINT, intransigence
+from fopng.lab.runs.reference import intransigence, joint_runs
 from fopng.lab.runs.result import DamagedFileError, RunResult
-from fopng.lab.runs.store import Store, folder_name, load_results, selection
+from fopng.lab.runs.store import Store, load_results, selection
 from fopng.lab.storage.atomic import readable_json
 
 
 def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | None = None) -> None:
     """Print results on stdout; in JSON with their intransigence, for which a folder is searched for joint runs."""
     if as_json:
-        others = [*results, *_joint_runs(out, results)]
+        others = [*results, *([] if out is None else joint_runs(Store(out), results))]
         typer.echo(
             readable_json([{**result.as_dict(), "intransigence": intransigence(result, others)} for result in results])
         )
@@ -28,14 +28,6 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
     console = Console(highlight=False, emoji=False)
     for table in result_tables(results):
         console.print(table)
-
-
-def _joint_runs(out: Path | None, results: Sequence[RunResult]) -> list[RunResult]:
-    """The references for these results that are among the runs in a folder."""
-    if out is None:
-        return []
-    folders = {out / folder_name(result.config.benchmark) / JOINT for result in results}
-    return [run for folder in folders if folder.is_dir() for run in Store(folder).results(damaged=lambda error: None)]
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:

@@ -41,8 +41,8 @@ class Point:
 
     @property
     def diverged(self) -> int:
-        """How many runs ended in numbers that are none."""
-        return sum(result.status == "diverged" for result in self.results)
+        """How many runs diverged."""
+        return _diverged(self.results)
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -52,7 +52,7 @@ class Point:
             "first_task_accuracy": number_or_none(self.first_task),
             "diverged": self.diverged,
             "refused": self.refused,
-            "runs": keys_of(self.results),
+            "runs": _keys(self.results),
         }
 
 
@@ -83,21 +83,13 @@ class Response:
             value = canonical_json(point.settings.get(name))
             if value not in best or _mean(point) > _mean(best[value]):
                 best[value] = point
-        return [
-            (point.settings.get(name), point)
-            for point in sorted(best.values(), key=lambda p: rank(p.settings.get(name)))
-        ]
+        found = [(point.settings.get(name), point) for point in best.values()]
+        return sorted(found, key=lambda pair: rank(pair[0]))
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            "benchmark": self.benchmark,
-            "protocol": self.protocol,
-            "method": self.method,
-            "chosen": None if self.chosen is None else self.chosen.as_dict(),
-            "notes": list(self.notes),
-            "points": [point.as_dict() for point in self.points],
-        }
+        chosen = None if self.chosen is None else self.chosen.as_dict()
+        return {**vars(self), "chosen": chosen, "points": [point.as_dict() for point in self.points]}
 
 
 @final
@@ -120,8 +112,8 @@ class Step:
 
     @property
     def diverged(self) -> int:
-        """How many runs ended in numbers that are none."""
-        return sum(result.status == "diverged" for result in self.results)
+        """How many runs diverged."""
+        return _diverged(self.results)
 
     def by_seed(self) -> dict[int, float | None]:
         """The final accuracy of each seed."""
@@ -134,7 +126,7 @@ class Step:
             "accuracy": estimate_as_dict(self.accuracy),
             "forgetting": estimate_as_dict(self.forgetting),
             "diverged": self.diverged,
-            "runs": keys_of(self.results),
+            "runs": _keys(self.results),
         }
 
 
@@ -154,14 +146,7 @@ class Ablation:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            "setting": self.setting,
-            "benchmark": self.benchmark,
-            "protocol": self.protocol,
-            "method": self.method,
-            "paper_value": plain(self.paper_value),
-            "steps": [step.as_dict() for step in self.steps],
-        }
+        return {**vars(self), "paper_value": plain(self.paper_value), "steps": [step.as_dict() for step in self.steps]}
 
 
 def final_validation_accuracy(result: RunResult) -> float:
@@ -172,11 +157,6 @@ def final_validation_accuracy(result: RunResult) -> float:
 def final_by_seed(results: Sequence[RunResult]) -> dict[int, float | None]:
     """The final test accuracy of each seed; None where the run did not get there."""
     return {result.config.seed: number_or_none(result.final_accuracy) for result in results}
-
-
-def keys_of(results: Sequence[RunResult]) -> list[str]:
-    """The keys of these runs."""
-    return [result.config.key for result in results]
 
 
 def estimate_as_dict(estimate: Estimate) -> dict[str, object]:
@@ -200,6 +180,19 @@ def rank(value: Value) -> tuple[bool, float, str]:
     return value is None, number, "" if value is None else canonical_json(value)
 
 
+def number_or_none(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return None if math.isnan(value) else value
+
+
+def _keys(results: Sequence[RunResult]) -> list[str]:
+    return [result.config.key for result in results]
+
+
+def _diverged(results: Sequence[RunResult]) -> int:
+    return sum(result.status == "diverged" for result in results)
+
+
 def _mean(point: Point) -> float:
     mean = point.accuracy.mean
     return -math.inf if math.isnan(mean) or point.refused else mean
@@ -209,8 +202,3 @@ def _first_task(result: RunResult) -> float:
     measured = result.validation_accuracy or result.accuracy
     first = measured[0][0] if measured and measured[0] else None
     return math.nan if first is None else first
-
-
-def number_or_none(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
-    return None if math.isnan(value) else value

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from fopng.lab.runs.config import canonical_json
+from fopng.lab.runs.reference import intransigence
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import scores_of
 
@@ -20,13 +21,15 @@ ACCURACY = ("part", "after_task", "on_task", "accuracy")
 def frame(results: Iterable[RunResult]) -> pd.DataFrame:
     """A row for each run: which it is, and a column for each score, NaN where a run does not define it.
 
-    For one row for each run and experiment: `frame(results).explode("experiments")`.
+    The last column is the intransigence against joint runs that are among the results. For a row for each run and
+    experiment: `frame(results).explode("experiments")`.
     """
     results = list(results)
     shown = scores_of(results)
     rows = [{**_run(result), **{score.name: score.of(result) for score in shown}} for result in results]
     table = pd.DataFrame(rows, columns=[*RUN, *(score.name for score in shown)])
-    return table.astype({score.name: "float64" for score in shown})
+    table["intransigence"] = [intransigence(result, results) for result in results]
+    return table.astype(dict.fromkeys(table.columns[len(RUN) :], "float64"))
 
 
 def accuracy_frame(results: Iterable[RunResult]) -> pd.DataFrame:

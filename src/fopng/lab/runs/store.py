@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -14,6 +14,8 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.result import DamagedFileError, RunResult, read_result, result_text
 from fopng.lab.storage import atomic, locks
 from fopng.lab.storage.checkpoint import Checkpoint
+
+Where = Callable[[RunResult], bool]
 
 
 @final
@@ -44,28 +46,10 @@ class Store:
         return taken
 
     def results(
-        self,
-        where: Callable[[RunResult], bool] = lambda result: True,
-        *,
-        damaged: Callable[[DamagedFileError], None] | None = None,
+        self, where: Where = lambda result: True, *, damaged: Callable[[DamagedFileError], None] | None = None
     ) -> list[RunResult]:
-        """Every finished run, in its own folder or in a bundle, in the order of benchmark, method, settings and seed.
-
-        Args:
-            where: which results to keep, such as `selection(methods=["sgd"])`.
-            damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
-        """
-        if not self.root.is_dir():
-            raise FileNotFoundError(f"Expected a folder of runs, got {self.root}. Run something, or name the folder.")
-        found = []
-        for path in sorted([*self.root.rglob("result.json"), *self.root.rglob(f"*{bundle.SUFFIX}")]):
-            try:
-                found += _read(path)
-            except DamagedFileError as error:
-                if damaged is None:
-                    raise
-                damaged(error)
-        return sorted(filter(where, found), key=bundle.reading_order)
+        """Every finished run, in its own folder or in a bundle; see `load_results`."""
+        return load_results([self.root], where, damaged=damaged)
 
 
 def selection(
@@ -75,8 +59,8 @@ def selection(
     protocols: list[str] | None = None,
     seeds: list[int] | None = None,
     validation: bool | None = None,
-) -> Callable[[RunResult], bool]:
-    """A filter for `Store.results`: each member that is given must hold; None keeps all."""
+) -> Where:
+    """A filter for `load_results`: each member that is given must hold; None keeps all."""
 
     def keeps(result: RunResult) -> bool:
         config = result.config
@@ -193,32 +177,40 @@ def _read_config(path: Path) -> RunConfig | None:
     return None
 
 
-def _read(path: Path) -> list[RunResult]:
-    return bundle.read_bundle(path) if path.name.endswith(bundle.SUFFIX) else [read_result(path)]
-
-
 def load_results(
     paths: Sequence[Path],
-    where: Callable[[RunResult], bool] = lambda result: True,
+    where: Where = lambda result: True,
     *,
     damaged: Callable[[DamagedFileError], None] | None = None,
 ) -> list[RunResult]:
-    """Every result in some places, each run once and with the experiments of all: folders of runs or of bundles, or single bundles.
+    """Every result in some places in reading order, each run once and with the names of experiments that it has anywhere.
 
     Args:
-        paths: where to look.
-        where: which results to keep.
+        paths: folders of runs or of bundles, or single bundles; each file in them is read once.
+        where: which results to keep, such as `selection(methods=["sgd"])`.
         damaged: called for each file that cannot be read, which is then left out; without it the first is raised.
     """
+    found: list[RunResult] = []
+    for file in dict.fromkeys(file for path in paths for file in _files(path)):
+        try:
+            found += bundle.read_bundle(file) if file.name.endswith(bundle.SUFFIX) else [read_result(file)]
+        except DamagedFileError as error:
+            if damaged is None:
+                raise
+            damaged(error)
+    return merged(filter(where, found))
+
+
+def merged(results: Iterable[RunResult]) -> list[RunResult]:
+    """Each run once, as the last of these results has it, with the names of experiments of all; in reading order."""
     found: dict[str, RunResult] = {}
-    for path in paths:
-        if not path.exists():
-            raise ValueError(f"Expected a folder of runs or a file of results, got {path}. Name one that exists.")
-        results = Store(path).results(where, damaged=damaged) if path.is_dir() else filter(where, _read(path))
-        found |= {result.config.key: _with_names_of(found, result) for result in results}
+    for result in results:
+        known = found.get(result.config.key)
+        found[result.config.key] = result if known is None else result.named(*known.experiments)
     return sorted(found.values(), key=bundle.reading_order)
 
 
-def _with_names_of(found: Mapping[str, RunResult], result: RunResult) -> RunResult:
-    other = found.get(result.config.key)
-    return result if other is None else result.named(*other.experiments)
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ValueError(f"Expected a folder of runs or a file of results, got {path}. Name one that exists.")
+    return sorted([*path.rglob("result.json"), *path.rglob(f"*{bundle.SUFFIX}")]) if path.is_dir() else [path]

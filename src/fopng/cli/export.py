@@ -7,14 +7,14 @@ from fopng.cli.output import show_json
 from fopng.cli.results import asked_for, say, say_written
 from fopng.lab.report.words import counted
 from fopng.lab.runs.export import write_bundles
-from fopng.lab.runs.store import Store, load_results
+from fopng.lab.runs.store import Store, load_results, merged
 
 
 def export(options: Export) -> None:
     """Write the files, beside what is there already."""
     new = asked_for([options.runs], options.benchmark, options.method, options.protocol)
     old = load_results([options.target]) if options.target.is_dir() else []
-    written = write_bundles(options.target, {result.config.key: result for result in (*old, *new)}.values())
+    written = write_bundles(options.target, merged([*old, *new]))
     if options.as_json:
         show_json(written)
     for path in written:
