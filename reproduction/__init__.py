@@ -3,4 +3,4 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-RESULTS, EXPERIMENTS, DOCS = FOLDER / "results", FOLDER / "experiments", FOLDER.parent / "docs"
+RESULTS = FOLDER / "results"

@@ -24,7 +24,7 @@ from fopng.lab.runs.cost import Cost
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import Store, load_results
 from fopng.lab.storage import atomic
-from reproduction import RESULTS
+from reproduction import FOLDER, RESULTS
 from reproduction.claims import judge
 from reproduction.options import Claims, Pages, Paper, Protocols
 from reproduction.pages import pages as pages_of
@@ -142,19 +142,16 @@ def show_findings(findings: Sequence[Finding]) -> None:
 def evidence_words(evidence: Evidence) -> str:
     """A number behind a verdict, with its interval."""
     factor, unit = (100, " points") if evidence.unit == "points" else (1, " times")
-    mean, low, high = (factor * value for value in (evidence.estimate.mean, evidence.low, evidence.high))
+    mean, low, high = (factor * value for value in (evidence.estimate.mean, *evidence.interval()))
     interval = "one seed, no interval" if low != low else f"95 %: {low:.2f} to {high:.2f}"
-    return f"{evidence.words}: {mean:.2f}{unit} ({interval}; {evidence.verdict.value})"
+    return f"{evidence.words}: {mean:.2f}{unit} ({interval}; {evidence.verdict().value})"
 
 
 def pages(options: Pages) -> None:
     """Write the pages."""
-    written = []
-    for name, text in pages_of(load_results(options.places or [RESULTS])).items():
-        path = options.docs / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    made = pages_of(FOLDER.parent, load_results(options.places or [RESULTS]))
+    for path, text in made.items():
         atomic.write_text(path, text)
-        written.append(path)
         say_written(path)
     if options.as_json:
-        show_json(written)
+        show_json(list(made))

@@ -12,7 +12,6 @@ import typer
 from fopng.cli.lazy import Command
 from fopng.cli.options import EpochsOption, JsonOption, PageOption, SeedsOption, names_in
 from fopng.cli.run_options import WorkOptions
-from reproduction import DOCS
 
 COMMANDS = {
     "paper": Command(
@@ -91,7 +90,7 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """The same results give the same pages, to the byte.
+    """The tables of README.md and the pages under docs; the same results give the same pages, to the byte.
 
     Example: python -m reproduction pages
     """
@@ -104,7 +103,4 @@ class Pages:
             show_default=False,
         ),
     ] = None
-    docs: Annotated[Path, typer.Option("--docs", help="The folder that results.md goes into.", show_default=False)] = (
-        DOCS
-    )
     as_json: JsonOption = False

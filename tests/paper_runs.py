@@ -20,6 +20,7 @@ def paper_run(
     seconds: float = 8.0,
     settings: Any = None,
     environment: Any = None,
+    experiments: tuple[str, ...] = (),
     **changes: Any,
 ) -> RunResult:
     """Two tasks that end at this accuracy, give or take a little by seed; what it forgot is what it is below 1."""
@@ -46,4 +47,5 @@ def paper_run(
         accuracy=((first, None), (final, final)),
         seconds_by_phase={"train": seconds},
         environment=environment or {"device_name": "a machine"},
+        experiments=experiments,
     )

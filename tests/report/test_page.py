@@ -16,7 +16,7 @@ from rich.console import Console
 from scipy import stats
 
 from fopng.lab import report
-from fopng.lab.report.claims import Evidence, Finding, Verdict
+from fopng.lab.report.claims import Evidence, Finding, Region, Verdict
 from fopng.lab.runs.export import write_bundles
 from fopng.lab.runs.scores import Estimate
 from fopng.lab.runs.store import load_results
@@ -322,8 +322,7 @@ def test_settings_with_names_like_one_another_have_figures_of_their_own():
 def test_claims_have_their_verdict_and_evidence():
     run = seeds(1)[0]
     evidence = Evidence(
-        words="fopng less sgd", estimate=Estimate.of([0.01, 0.02]), low=0.001, high=0.029, confidence=0.95,
-        unit="points", verdict=Verdict.HOLDS, runs=(run.config.key,),
+        words="fopng less sgd", estimate=Estimate.of([0.014, 0.015, 0.016]), region=Region(above=0.0), runs=(run.config.key,)
     )  # fmt: skip
     finding = Finding(
         claim="<b>leads</b>", sentence="FOPNG leads.", place="5.2", reading="It is ahead.", condition="matched",
@@ -336,7 +335,7 @@ def test_claims_have_their_verdict_and_evidence():
         "FOPNG leads.",
         "holds",
         "+1.50",
-        "+0.10 to +2.90",
+        "+1.25 to +1.75",
         "Runs that are not there: runs of ewc.",
     ):
         assert text in words

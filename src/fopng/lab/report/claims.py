@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 from fopng.lab.report.lines import Line
 from fopng.lab.report.words import NONE
@@ -23,32 +23,52 @@ class Verdict(StrEnum):
     OPEN = "not decided by these runs"
 
 
+CONFIDENCE = 0.95
+
+
+class Region(NamedTuple):
+    """Where a number must lie, strictly between, for a claim to hold."""
+
+    above: float = -math.inf
+    below: float = math.inf
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One number behind a verdict: a difference or a ratio, paired over seeds."""
+    """One number behind a verdict: a difference or a ratio, paired over seeds, and the region where it must lie."""
 
     words: str
     """What was compared with what, and where."""
     estimate: Estimate
-    low: float
-    """The interval that the verdict rests on; NaN where one seed, or none, gives no interval."""
-    high: float
-    confidence: float
-    unit: Unit
-    verdict: Verdict
+    region: Region
     runs: tuple[str, ...]
     """Their keys."""
+    unit: Unit = "points"
+
+    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Student's t interval of the mean; NaN where there are fewer than two seeds."""
+        half = self.estimate.half_width(confidence)
+        return self.estimate.mean - half, self.estimate.mean + half
+
+    def verdict(self, confidence: float = CONFIDENCE) -> Verdict:
+        """It holds where the whole interval is inside the region, and does not where the whole interval is outside."""
+        low, high = self.interval(confidence)
+        if math.isnan(low):
+            return Verdict.OPEN
+        if self.region.above < low and high < self.region.below:
+            return Verdict.HOLDS
+        return Verdict.FAILS if high < self.region.above or low > self.region.below else Verdict.OPEN
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
             "words": self.words,
             "estimate": estimate_as_dict(self.estimate),
-            "interval": [number_or_none(self.low), number_or_none(self.high)],
-            "confidence": self.confidence,
+            "interval": [number_or_none(end) for end in self.interval()],
+            "confidence": CONFIDENCE,
             "unit": self.unit,
-            "verdict": self.verdict.value,
+            "verdict": self.verdict().value,
             "runs": list(self.runs),
         }
 
@@ -72,11 +92,6 @@ class Finding:
     evidence: tuple[Evidence, ...]
     missing: tuple[str, ...] = ()
     """Which runs would be needed and are not there, in words."""
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """The keys of all the runs it rests on."""
-        return tuple(sorted({key for evidence in self.evidence for key in evidence.runs}))
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -138,9 +153,8 @@ def amount(value: float, unit: Unit) -> str:
 
 def interval(evidence: Evidence) -> str:
     """The interval that a verdict rests on; a dash where one seed gives none."""
-    if math.isnan(evidence.low):
-        return NONE
-    return f"{amount(evidence.low, evidence.unit)} to {amount(evidence.high, evidence.unit)}"
+    low, high = evidence.interval()
+    return NONE if math.isnan(low) else f"{amount(low, evidence.unit)} to {amount(high, evidence.unit)}"
 
 
 def owners(runs: Sequence[str], of: Mapping[str, Line]) -> list[Line]:
