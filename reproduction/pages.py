@@ -6,7 +6,23 @@ from functools import cache
 from pathlib import Path
 
 from fopng.lab.runs.result import RunResult
-from reproduction.tables import TABLES
+from reproduction import study, tables
+
+MNIST = {"split-mnist": "Split", "rotated-mnist": "Rotated", "permuted-mnist": "Permuted"}
+CIFAR = {"split-cifar10": "Split-CIFAR10", "split-cifar100": "Split-CIFAR100"}
+
+TABLES: dict[str, Callable[[tables.Results], str]] = {
+    "claims": tables.claims,
+    "comparisons": tables.comparisons,
+    "choices": tables.choices,
+    "ablations": tables.ablations,
+    "mnist": tables.overview(MNIST, ("matched", "printed", "tuned")),
+    "cifar": tables.overview(CIFAR, ("matched", "tuned")),
+    "default": study.at_default,
+    "tuned-split-cifar10": study.tuned("split-cifar10"),
+    "tuned-split-cifar100": study.tuned("split-cifar100"),
+}
+"""By the name that a page gives the block."""
 
 BLOCK = re.compile(r"(?P<start><!-- numbers: (?P<name>[^ >]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
@@ -19,12 +35,12 @@ def pages(root: Path, results: Sequence[RunResult]) -> dict[Path, str]:
     return {path: filled(text, made) for path, text in texts.items() if BLOCK.search(text)}
 
 
-def filled(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+def filled(text: str, made: Mapping[str, Callable[[], str]]) -> str:
     """A page with its blocks written anew."""
 
     def block(found: re.Match[str]) -> str:
-        if found["name"] not in tables:
-            raise ValueError(f"Expected a table among {', '.join(tables)}, got {found['name']!r}. Correct the page.")
-        return f"{found['start']}\n{tables[found['name']]()}\n\n{found['end']}"
+        if found["name"] not in made:
+            raise ValueError(f"Expected a table among {', '.join(made)}, got {found['name']!r}. Correct the page.")
+        return f"{found['start']}\n{made[found['name']]()}\n\n{found['end']}"
 
     return BLOCK.sub(block, text)

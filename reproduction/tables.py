@@ -193,9 +193,9 @@ def _column(runs: Results) -> dict[str, str]:
         for row, (method, form) in PAPERS.items()
     }
     best = max(estimate.mean for estimate in found.values() if estimate.count)
-    words = {row: _short(estimate) for row, estimate in found.items()}
+    words = {row: short(estimate) for row, estimate in found.items()}
     return {
-        row: f"**{word}**" if word == _short(found[row]) and found[row].mean == best else word
+        row: f"**{word}**" if word == short(found[row]) and found[row].mean == best else word
         for row, word in words.items()
     }
 
@@ -204,7 +204,8 @@ def _is(run: RunResult, method: str, form: str | None) -> bool:
     return run.config.method == method and run.config.settings.get("projection") == form
 
 
-def _short(estimate: Estimate) -> str:
+def short(estimate: Estimate) -> str:
+    """A mean in percent with its interval, to a tenth; empty where there is none."""
     return f"{100 * estimate.mean:.1f} ± {100 * estimate.half_width(0.95):.1f}" if estimate.count else ""
 
 
@@ -225,17 +226,3 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = 
     """A Markdown table whose first column is words."""
     lines = [columns, ["---", *[numbers] * (len(columns) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('_', chr(92) + '_') for cell in line)} |" for line in lines)
-
-
-TABLES: dict[str, Callable[[Results], str]] = {
-    "claims": claims,
-    "comparisons": comparisons,
-    "choices": choices,
-    "ablations": ablations,
-    "mnist": overview(
-        {"split-mnist": "Split", "rotated-mnist": "Rotated", "permuted-mnist": "Permuted"},
-        ("matched", "printed", "tuned"),
-    ),
-    "cifar": overview({"split-cifar10": "Split-CIFAR10", "split-cifar100": "Split-CIFAR100"}, ("matched", "tuned")),
-}
-"""By the name that a page gives the block."""

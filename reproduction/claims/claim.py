@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from fopng.lab.report.claims import CONFIDENCE, Evidence, Finding, Region, Verdict
-from fopng.lab.runs.findings import final_by_seed, keys_of
+from fopng.lab.runs.findings import final_by_seed
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import paired_difference
 from reproduction.claims.conditions import Condition
@@ -80,7 +80,7 @@ def compare(
 ) -> Evidence:
     """A score of the first runs less that of the second, seed by seed."""
     difference = paired_difference(score(first), score(second))
-    return Evidence(words=words, estimate=difference, region=region, runs=(*keys_of(first), *keys_of(second)))
+    return Evidence(words=words, estimate=difference, region=region, runs=keys_of(first, second))
 
 
 def pairs(
@@ -107,3 +107,8 @@ def pairs(
 def forgetting_by_seed(results: Sequence[RunResult]) -> BySeed:
     """The mean fall of each task from its best."""
     return {r.config.seed: None if math.isnan(r.forgetting) else r.forgetting for r in results}
+
+
+def keys_of(*groups: Sequence[RunResult]) -> tuple[str, ...]:
+    """The keys of all these runs."""
+    return tuple(result.config.key for results in groups for result in results)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from fopng.lab.report.claims import Evidence, Region
-from fopng.lab.runs.findings import keys_of
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
-from reproduction.claims.claim import Claim, forgetting_by_seed, pairs, within
+from reproduction.claims.claim import Claim, forgetting_by_seed, keys_of, pairs, within
 from reproduction.claims.conditions import Condition
 
 OURS = ("fopng", "fopng-prefisher")
@@ -43,7 +42,7 @@ def _first_task_is_learnt(condition: Condition, benchmark: str) -> Iterator[Evid
             words=f"{benchmark}: accuracy of {method} on the first task when it was learnt",
             estimate=Estimate.of([run.accuracy[0][0] if run.accuracy else None for run in runs]),
             region=Region(above=LEARNT),
-            runs=tuple(keys_of(runs)),
+            runs=keys_of(runs),
         )
 
 
@@ -64,7 +63,7 @@ def _takes_longer(condition: Condition, benchmark: str) -> Iterator[Evidence | s
                 words=f"{benchmark}: seconds of fopng over those of {other}",
                 estimate=Estimate.of([a / b for seed, a in sorted(times.items()) if a and (b := others.get(seed))]),
                 region=SLOWER,
-                runs=(*keys_of(ours), *keys_of(theirs)),
+                runs=keys_of(ours, theirs),
                 unit="times",
             )
 

@@ -8,8 +8,8 @@ from fopng.lab.runs.ablations import ABLATIONS
 from fopng.lab.runs.store import load_results
 from paper_runs import paper_run
 from reproduction import FOLDER, RESULTS
-from reproduction.pages import filled, pages
-from reproduction.tables import TABLES, method_results
+from reproduction.pages import TABLES, filled, pages
+from reproduction.tables import method_results
 from sweep_runs import held_out, on_test
 
 
