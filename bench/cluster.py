@@ -23,10 +23,11 @@ from fopng.lab.cluster import Dispatcher, connect
 from fopng.lab.cluster.errands import Errand, Letter, Needs, Report
 from fopng.lab.cluster.parcels import Parcel
 from fopng.lab.data.errors import DataError
+from fopng.lab.data.images import load
 from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.result import RunResult, result_text
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
@@ -39,11 +40,10 @@ SEEDS = 2
 def waves_of(seconds: float, waves: int) -> list[list[RunConfig]]:
     """Waves of some runs side by side that take about so long, each of seeds of its own."""
     try:
-        request = Request(benchmark="split-mnist", methods=["fopng"], seeds=range(SEEDS * waves), epochs=1)
-        configs = request.configurations()
+        load(dataset := "mnist")
     except DataError:
-        request = Request(benchmark="split-digits", methods=["fopng"], seeds=range(SEEDS * waves), epochs=1)
-        configs = request.configurations()
+        dataset = "digits"
+    configs = configurations(benchmark=f"split-{dataset}", methods=["fopng"], seeds=range(SEEDS * waves), epochs=1)
     once = _timed_locally([configs[:SEEDS]])[0]
     epochs = max(1, round(seconds / once))
     configs = [dataclasses.replace(config, epochs=epochs) for config in configs]
@@ -149,7 +149,7 @@ def _results(configs: Sequence[RunConfig]) -> Parcel:
 
 def dispatch(runs: int) -> dict[str, object]:
     """Seconds of the dispatcher for so many runs."""
-    [config] = Request(benchmark="split-digits", methods=["fopng"], seeds=[0]).configurations()
+    [config] = configurations(benchmark="split-digits", methods=["fopng"], seeds=[0])
     configs = [dataclasses.replace(config, seed=seed) for seed in range(runs)]
     with tempfile.TemporaryDirectory() as folder:
         shop = Workshop(store=Store(Path(folder)), device=torch.device("cpu"))

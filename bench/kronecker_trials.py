@@ -26,7 +26,7 @@ from fopng.lab.engine import Plan, Seeds
 from fopng.lab.engine.evaluation import accuracy
 from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.stages import Stage
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.scores import paired_difference
 from fopng.optim.fopng_k import KroneckerFOPNG
 from kronecker_variants import Corrected, Hard, KaoSum, Natural, Pulled, Scaled
@@ -87,7 +87,7 @@ class Bench:
 
     def start(self, benchmark: str, seed: int) -> tuple[Plan, nn.Module]:
         if (benchmark, seed) not in self.started:
-            request = Request(
+            [config] = configurations(
                 benchmark=f"{benchmark}-mnist",
                 methods=["fopng-k"],
                 seeds=[seed],
@@ -96,7 +96,7 @@ class Bench:
                 assignments=BENCHMARKS[benchmark],
                 validation=True,
             )
-            plan = plan_of(request.configurations()[0], None)
+            plan = build(config, None)
             model = plan.make_model(Seeds(seed).weights)
             learn(plan, model, torch.optim.SGD(model.parameters(), lr=plan.first_task_lr), 0)
             self.started[benchmark, seed] = plan, model

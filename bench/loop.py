@@ -29,7 +29,7 @@ from fopng.lab.engine import Plan, Seeds, train
 from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.observers import JsonLog, progress
 from fopng.lab.engine.stages import Stage
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.runner import LOGGED_STEPS
 from fopng.lab.storage.checkpoint import Checkpoint
 
@@ -101,10 +101,10 @@ def loop_seconds(plan: Plan) -> tuple[float, dict[str, float]]:
 
 def measure(method: str, rounds: int, epochs: int) -> dict[str, Any]:
     """A row of the table."""
-    request = Request(
+    [config] = configurations(
         benchmark="rotated-mnist-5k", methods=[method], seeds=[0], epochs=epochs, assignments=["angles=0,10"]
     )
-    plan = plan_of(request.configurations()[0], None)
+    plan = build(config, None)
     steps = plan.epochs * sum(-(-len(task.train) // plan.batch_size) for task in plan.stream)
     ratios, bare, loops = [], [], []
     for _ in range(rounds):

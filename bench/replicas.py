@@ -40,7 +40,7 @@ from fopng.lab.engine.streams import Turns, in_turns
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.groups import EngineName
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from fopng.optim.pipeline import Pipeline
@@ -259,8 +259,7 @@ def _by_hand(replicas: int, steps: int, device: torch.device) -> float:
 
 def on_cpu(steps: int, rounds: int) -> dict[str, object]:
     """Five seeds of FOPNG on Split-MNIST: side by side, one after another, and straightforwardly (extrapolated)."""
-    request = Request(benchmark="split-mnist", methods=["fopng"], seeds=range(5), epochs=1)
-    configs = request.configurations()
+    configs = configurations(benchmark="split-mnist", methods=["fopng"], seeds=range(5), epochs=1)
     pairs = [{engine: _whole(configs, engine) for engine in ("replicas", "single")} for _ in range(rounds)]
     plain = statistics.median(pair["single"] for pair in pairs)
     stream = find_benchmark("split-mnist").build(seed=0, validation=False)

@@ -1,14 +1,14 @@
 """What the paper's experiments are: five benchmarks, seven methods and those beside them, three ablations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, METHOD, ablation_requests
+from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, METHOD, ablated_values
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.settings import unknown
 
 BESIDE = (
@@ -30,11 +30,12 @@ class Part:
     name: str
     """A benchmark, or an ablation."""
     title: str
-    requests: tuple[Request, ...]
+    asked: tuple[dict[str, Any], ...]
+    """Arguments of `configurations`."""
 
     def configurations(self) -> list[RunConfig]:
         """The runs, each once."""
-        found = {config.key: config for request in self.requests for config in request.configurations()}
+        found = {config.key: config for words in self.asked for config in configurations(**words)}
         return list(found.values())
 
 
@@ -68,23 +69,31 @@ def paper_parts(
         if not only or {benchmark, COMPARISONS_PART} & set(only):
             for protocol in protocols if benchmark.endswith("mnist") else protocols[:1]:
                 base = _base(benchmark, protocol, seeds, epochs, data_dir)
-                parts.append(Part(name=benchmark, title=f"{benchmark}, {protocol}", requests=_comparison(base)))
+                parts.append(Part(name=benchmark, title=f"{benchmark}, {protocol}", asked=_comparison(base)))
     for name, ablated in ABLATIONS.items():
         if not only or {name, ABLATIONS_PART} & set(only):
             for benchmark in BENCHMARKS:
                 for protocol in protocols:
-                    requests = ablation_requests(ablated, _base(benchmark, protocol, seeds, epochs, data_dir))
+                    base = _base(benchmark, protocol, seeds, epochs, data_dir)
                     title = f"{name} on {benchmark}, {protocol}"
-                    parts.append(Part(name=name, title=title, requests=tuple(requests)))
+                    parts.append(Part(name=name, title=title, asked=({**base, "choices": ablated_values(ablated)},)))
     return parts
 
 
-def _base(benchmark: str, protocol: str, seeds: Sequence[int], epochs: int | None, data_dir: Path | None) -> Request:
-    return Request(
-        benchmark=benchmark, methods=[METHOD], seeds=seeds, protocol=protocol, epochs=epochs, data_dir=data_dir
-    )
+def _base(
+    benchmark: str, protocol: str, seeds: Sequence[int], epochs: int | None, data_dir: Path | None
+) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
+        "methods": [METHOD],
+        "seeds": seeds,
+        "protocol": protocol,
+        "epochs": epochs,
+        "data_dir": data_dir,
+    }
 
 
-def _comparison(base: Request) -> tuple[Request, ...]:
+def _comparison(base: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     variants = [*((method, ()) for method in paper_methods()), *BESIDE]
-    return tuple(replace(base, methods=[method], assignments=[*base.assignments, *more]) for method, more in variants)
+    own = base.get("assignments", [])
+    return tuple({**base, "methods": [method], "assignments": [*own, *more]} for method, more in variants)

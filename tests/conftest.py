@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fopng.cli import main
-from isolation import session_cache, shared_cache  # noqa: F401
+from isolation import empty_machine, session_cache, shared_cache  # noqa: F401
 
 if not torch.cuda.is_available():
     # before anything imports Triton: its kernels are then run by its interpreter

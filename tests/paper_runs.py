@@ -6,8 +6,8 @@ from typing import Any
 from fopng.lab.benchmarks import PAPER, settable
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.hyperparameters import paper_entry
-from fopng.lab.runs.request import defaults_of, find_method
 from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.settings import defaults_of, find_method
 
 
 def paper_run(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, ablation_requests, find_ablation
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, ablated_values, find_ablation
+from fopng.lab.runs.request import configurations
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "fopng.tex"
 
@@ -26,21 +26,20 @@ def test_how_many():
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_runs_differ_in_the_one_setting(name, shared_cache):
+def test_runs_differ_in_the_one_setting(name):
     ablated = find_ablation(name)
-    base = Request(benchmark="split-digits", methods=["fopng"], seeds=[0, 1])
-    configs = [config for request in ablation_requests(ablated, base) for config in request.configurations()]
+    configs = configurations(benchmark="split-digits", methods=["fopng"], seeds=[0, 1], choices=ablated_values(ablated))
     assert len(configs) == 2 * len(ablated.values)
     assert {config.settings[ablated.setting] for config in configs} == set(ablated.values)
     assert len({str({**config.settings, ablated.setting: 0}) for config in configs}) == 1
 
 
-def test_other_values(shared_cache):
-    base = Request(benchmark="split-digits", methods=["fopng"], seeds=[0])
-    requests = ablation_requests(find_ablation("fisher-samples"), base, ["full", "3"])
-    assert [r.configurations()[0].settings["fisher_samples"] for r in requests] == [None, 3]
+def test_other_values():
+    choices = ablated_values(find_ablation("fisher-samples"), ["full", "3"])
+    configs = configurations(benchmark="split-digits", methods=["fopng"], seeds=[0], choices=choices)
+    assert [config.settings["fisher_samples"] for config in configs] == [None, 3]
     with pytest.raises(ValueError, match="each value once"):
-        ablation_requests(find_ablation("alpha"), base, ["0.5", "0.5"])
+        ablated_values(find_ablation("alpha"), ["0.5", "0.5"])
 
 
 def test_a_name_that_is_not_there():

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fopng.lab.engine import train
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.scores import final_average_accuracy
 from fopng.optim.registry import METHODS
 from small_runs import CPU
@@ -24,7 +24,7 @@ FEW = ("tasks=3",)
 
 def accuracies(method, *words, benchmark="split-digits", epochs=4, scenario=None):
     """The accuracy matrix of one run."""
-    request = Request(
+    [config] = configurations(
         benchmark=benchmark,
         methods=[method],
         seeds=[0],
@@ -33,8 +33,7 @@ def accuracies(method, *words, benchmark="split-digits", epochs=4, scenario=None
         first_task_lr=RATE,
         assignments=words,
     )
-    [config] = request.configurations()
-    return train(plan_of(config, None), device=CPU).accuracy
+    return train(build(config, None), device=CPU).accuracy
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +79,7 @@ def test_the_matched_protocol_starts_every_method_from_the_same_first_task(conti
 def test_the_printed_protocol_does_not():
     firsts = set()
     for method, rate in (("sgd", 1e-3), ("fopng", 1e-5)):
-        request = Request(
+        [config] = configurations(
             benchmark="split-digits",
             methods=[method],
             seeds=[0],
@@ -88,6 +87,5 @@ def test_the_printed_protocol_does_not():
             protocol="printed",
             assignments=[f"lr={rate}"],
         )
-        [config] = request.configurations()
-        firsts.add(train(plan_of(config, None), device=CPU).accuracy[0][0])
+        firsts.add(train(build(config, None), device=CPU).accuracy[0][0])
     assert len(firsts) == 2

@@ -8,7 +8,7 @@ import pytest
 import fopng.cli.run
 from fopng.cli import main
 from fopng.lab.runs.command import command_of
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.optim.registry import METHODS
 from sample_runs import config
 
@@ -43,8 +43,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize("words", REQUESTS, ids=str)
 def test_the_command_makes_the_same_runs(asked_for, words):
-    request = Request(**{"benchmark": "split-digits", "seeds": [0, 1], **words})
-    expected = request.configurations()
+    expected = configurations(**{"benchmark": "split-digits", "seeds": [0, 1], **words})
     command = command_of(expected[0], [config.seed for config in expected])
     assert {config.key for config in asked_for(command)} == {config.key for config in expected}
 

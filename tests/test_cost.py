@@ -7,7 +7,7 @@ import pytest
 import fopng.lab.runs.cost as cost_module
 from fopng.lab.runs.cost import Cost, Rate, measure, told_from
 from fopng.lab.runs.environment import describe_environment
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
@@ -20,7 +20,7 @@ def shop(tmp_path, shared_cache):
 
 
 def configs(method="sgd", seeds=3, **changes):
-    return Request(benchmark="split-digits", methods=[method], seeds=range(seeds), **changes).configurations()
+    return configurations(benchmark="split-digits", methods=[method], seeds=range(seeds), **changes)
 
 
 def done(config, seconds, **environment):
@@ -43,7 +43,7 @@ def counted(monkeypatch, rate):
 def test_a_wave_takes_its_start_and_its_samples(shop, monkeypatch):
     asked = counted(monkeypatch, Rate(2.0, 0.001))
     runs = configs(epochs=2)
-    samples = 2 * sum(len(task.train) for task in cost_module.plan_of(runs[0], None).stream)
+    samples = 2 * sum(len(task.train) for task in cost_module.build(runs[0], None).stream)
     assert Cost(shop).seconds(runs) == pytest.approx(2.0 + 0.001 * samples)
     assert asked == [3]
     assert Cost(shop).seconds(runs, jobs=2) == pytest.approx((2.0 + 0.001 * samples) / 2)

@@ -8,7 +8,7 @@ import fopng.lab.runs.batched
 import fopng.lab.runs.runner
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine import Interrupted
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from small_runs import CPU
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 @pytest.fixture
 def wanted():
-    request = Request(benchmark="split-digits", methods=["sgd"], seeds=range(3), epochs=1, assignments=["tasks=1"])
-    return request.configurations()
+    return configurations(benchmark="split-digits", methods=["sgd"], seeds=range(3), epochs=1, assignments=["tasks=1"])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fopng.lab.engine import train
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from fopng.lab.storage.atomic import WriteError
@@ -26,7 +26,9 @@ KILLS = 20
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
-REQUEST = Request(benchmark="split-digits", methods=["fopng"], seeds=[0], epochs=4, assignments=["tasks=3", "lr=1e-3"])
+[RUN] = configurations(
+    benchmark="split-digits", methods=["fopng"], seeds=[0], epochs=4, assignments=["tasks=3", "lr=1e-3"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,11 @@ def go_on(folder, cache, limit=None):
     """In another process: the run, from wherever it stands, saved as often as can be."""
     os.environ["FOPNG_CACHE"] = str(cache)
     torch.set_num_threads(1)
-    [config] = REQUEST.configurations()
     if limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        train(plan_of(config, None), device=CPU, checkpoint=Checkpoint(folder), save_seconds=0.1)
+        train(build(RUN, None), device=CPU, checkpoint=Checkpoint(folder), save_seconds=0.1)
     except WriteError:
         os._exit(3)
 
@@ -132,9 +133,8 @@ class TestTogether:
 
     def test_a_run_that_is_held_is_refused(self, tmp_path):
         workshop = Workshop(store=Store(tmp_path), device=CPU)
-        [config] = REQUEST.configurations()
-        with workshop.store.folder(config).claim(), pytest.raises(HeldError, match="held by process"):
-            workshop.do_one(config)
+        with workshop.store.folder(RUN).claim(), pytest.raises(HeldError, match="held by process"):
+            workshop.do_one(RUN)
 
     def test_two_share_the_runs_and_both_have_all_the_results(self, processes, tmp_path, shared_cache):
         queue = processes.SimpleQueue()
@@ -151,10 +151,9 @@ class TestTogether:
 
     def test_when_the_other_dies_its_run_is_taken_over(self, processes, tmp_path, shared_cache):
         workshop = Workshop(store=Store(tmp_path), device=CPU)
-        [config] = REQUEST.configurations()
         child = processes.Process(target=hold, args=(tmp_path, shared_cache))
         child.start()
-        lock = workshop.store.folder(config).path / "lock"
+        lock = workshop.store.folder(RUN).path / "lock"
         while not (lock.exists() and lock.stat().st_size):
             time.sleep(0.01)
         said = []
@@ -163,7 +162,7 @@ class TestTogether:
             said.append(sentence)
             os.kill(child.pid, signal.SIGKILL)
 
-        [result] = Workshop(store=workshop.store, device=CPU, notice=say).do([config])
+        [result] = Workshop(store=workshop.store, device=CPU, notice=say).do([RUN])
         child.join()
         assert result.status == "finished"
         assert "is being done elsewhere; waiting for it" in said[0]
@@ -179,17 +178,16 @@ def do_all(root, cache, queue):
         def observe(self, event):
             done.append(type(event).__name__)
 
-    request = Request(benchmark="split-digits", methods=["sgd"], seeds=range(4), epochs=1, assignments=["tasks=2"])
-    results = Workshop(store=Store(root), device=CPU, observers=[Counter()], engine="single").do(
-        request.configurations()
+    request = configurations(
+        benchmark="split-digits", methods=["sgd"], seeds=range(4), epochs=1, assignments=["tasks=2"]
     )
+    results = Workshop(store=Store(root), device=CPU, observers=[Counter()], engine="single").do(request)
     queue.put({"done": done.count("RunEnded"), "results": [result.as_dict() for result in results]})
 
 
 def hold(root, cache):
     os.environ["FOPNG_CACHE"] = str(cache)
-    [config] = REQUEST.configurations()
-    with Store(root).folder(config).claim():
+    with Store(root).folder(RUN).claim():
         time.sleep(60)
 
 

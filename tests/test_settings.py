@@ -1,48 +1,52 @@
-"""Settings as people write them."""
+"""Settings as people write them, read by their declarations."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import fields
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fopng.lab.runs.settings import check_settings, parse_assignments, read_settings_file, settings_of, unknown
+from fopng.lab.runs.settings import (
+    defaults_of,
+    method_settings,
+    parse_pairs,
+    read_settings,
+    read_settings_file,
+    unknown,
+    wording,
+)
+from fopng.optim.registry import METHODS
+from fopng.optim.settings import COUNT_OR_ALL, settings, settings_of
 
 
-@dataclass(frozen=True)
+@settings
 class Options:
-    lr: float
-    count: int = 80
-    samples: int | None = None
-    nesterov: bool = False
-    form: Literal["printed", "orthogonal"] = "printed"
-    note: str = ""
-    gram: float | Literal["auto"] | None = None
-    predict: Callable[[], int] | None = None
-
-
-class Method:
-    def __init__(
-        self, model: Callable[[], int], lr: float, *, damping: float = 1e-3, labels: str | None = None
-    ) -> None:
-        pass
-
-
-def function(lr: float, *, samples: int | None = None) -> None:
-    pass
+    lr: Annotated[float, "the rate."] = 0.1
+    count: Annotated[int, "how many."] = 80
+    samples: Annotated[int | None, COUNT_OR_ALL, "of how many."] = None
+    nesterov: Annotated[bool, "whether."] = False
+    form: Annotated[Literal["printed", "orthogonal"], "which."] = "printed"
+    note: Annotated[str, "anything."] = ""
+    angles: Annotated[tuple[float, ...], "degrees."] = ()
+    order: Annotated[tuple[int, ...], "classes."] = ()
 
 
 SETTINGS = settings_of(Options)
 
 
-def test_what_can_be_set_is_read_from_dataclasses_classes_and_functions():
-    assert list(SETTINGS) == ["lr", "count", "samples", "nesterov", "form", "note", "gram"]
-    assert list(settings_of(Method)) == ["lr", "damping", "labels"]
-    assert list(settings_of(function)) == ["lr", "samples"]
-    assert SETTINGS["lr"].required
-    assert not SETTINGS["count"].required
+def read(*assignments):
+    return read_settings(parse_pairs(assignments), SETTINGS, "fopng")
+
+
+@pytest.mark.parametrize("entry", METHODS.values(), ids=list(METHODS))
+def test_a_method_can_be_told_all_its_settings_and_they_give_it_back(entry):
+    known, defaults = method_settings(entry), defaults_of(entry)
+    assert next(iter(known)) == "lr"
+    assert {field.name for field in fields(entry.method)} - set(known) <= {"betas"}
+    assert set(known) - set(defaults) == ({"lr"} if entry.method.default_lr is None else set())
+    assert read_settings(defaults, known, entry.name) == defaults
+    assert all(wording(info) for info in known.values())
 
 
 @pytest.mark.parametrize(
@@ -64,13 +68,13 @@ def test_what_can_be_set_is_read_from_dataclasses_classes_and_functions():
         ("form=orthogonal", "orthogonal"),
         ("note=a=b", "a=b"),
         ("note=none", "none"),
-        ("gram=auto", "auto"),
-        ("gram=1e-8", 1e-8),
-        ("gram=none", None),
+        ("angles=0, 22.5", (0.0, 22.5)),
+        ("order=3,1", (3, 1)),
+        ("order=", ()),
     ],
 )
 def test_values_take_the_type_of_their_setting(assignment, value):
-    [found] = parse_assignments([assignment], SETTINGS, "fopng").values()
+    [found] = read(assignment).values()
     assert (found, type(found)) == (value, type(value))
 
 
@@ -79,13 +83,15 @@ def test_values_take_the_type_of_their_setting(assignment, value):
     [
         ("lr", "Expected name=value, got 'lr'. Write, for example, lr=1e-3."),
         ("=1", "Expected name=value, got '=1'"),
-        ("coutn=1", "Expected a setting of fopng, got 'coutn'. Did you mean 'count'? There are: count, form,"),
-        ("xyzzy=1", "Expected a setting of fopng, got 'xyzzy'. There are: count"),
+        ("coutn=1", "Expected a setting of fopng, got 'coutn'. Did you mean 'count'? There are: angles, count,"),
+        ("xyzzy=1", "Expected a setting of fopng, got 'xyzzy'. There are: angles"),
         ("lr=fast", "Expected a number for lr, got 'fast'. Write lr=VALUE"),
         ("lr=nan", "Expected a number for lr, got 'nan'"),
         ("lr=1e999", "Expected a number for lr, got '1e999'"),
         ("lr=none", "Expected a number for lr, got 'none'"),
         ("count=1.5", "Expected a whole number for count, got '1.5'"),
+        ("samples=0", "Expected samples of at least 1, or None for all, got 0."),
+        ("order=1,x", "Expected whole numbers parted by commas for order, got '1,x'"),
         ("samples=many", "Expected a whole number or none for samples, got 'many'"),
         ("nesterov=maybe", "Expected true or false for nesterov"),
         ("form=printd", "Expected 'printed' or 'orthogonal' for form, got 'printd'. Did you mean 'printed'?"),
@@ -94,19 +100,19 @@ def test_values_take_the_type_of_their_setting(assignment, value):
 )
 def test_what_is_wrong_is_told_in_a_line(assignment, message):
     with pytest.raises(ValueError) as caught:
-        parse_assignments([assignment], SETTINGS, "fopng")
+        read(assignment)
     assert str(caught.value).startswith(message)
     assert len(str(caught.value)) < 300
 
 
 def test_a_setting_given_twice_is_refused():
     with pytest.raises(ValueError, match="Expected lr once, got it twice"):
-        parse_assignments(["lr=1", "lr=2"], SETTINGS, "fopng")
+        read("lr=1", "lr=2")
 
 
 def complaint(assignment):
     try:
-        parse_assignments([assignment], SETTINGS, "fopng")
+        read(assignment)
     except ValueError as error:
         return str(error)
     return "Expected nothing else."
@@ -121,7 +127,7 @@ def test_any_text_is_a_value_or_an_error_of_one_line(text):
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**100), 2**100))
 def test_numbers_are_read_exactly(number, whole):
-    found = parse_assignments([f"lr={number!r}", f"count={whole}"], SETTINGS, "fopng")
+    found = read(f"lr={number!r}", f"count={whole}")
     assert found == {"lr": number, "count": whole}
 
 
@@ -130,15 +136,14 @@ def test_numbers_are_read_exactly(number, whole):
 )
 def test_values_of_a_wrong_type_from_a_file_are_refused(written):
     with pytest.raises(ValueError, match="Expected"):
-        check_settings(written, SETTINGS, "fopng")
+        read_settings(written, SETTINGS, "fopng")
 
 
 def test_a_file_sets_for_all_and_for_one(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text('lr = 1e-3\n[fopng]\nlr = 1\nsamples = "full"\n')
     found = read_settings_file(path, ["fopng", "sgd"])
-    assert found.shared == {"lr": 1e-3}
-    assert check_settings(found.tables["fopng"], SETTINGS, "fopng") == {"lr": 1.0, "samples": None}
+    assert found == [("", "lr", 1e-3), ("fopng", "lr", 1), ("fopng", "samples", "full")]
 
 
 @pytest.mark.parametrize(

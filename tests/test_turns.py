@@ -12,7 +12,7 @@ import fopng.lab.engine.streams
 import fopng.lab.runs.batched
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.streams import Turns, in_turns
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from small_runs import CPU
@@ -24,8 +24,7 @@ METHODS = ["sgd", "fopng", "ewc"]
 
 @pytest.fixture
 def wanted():
-    request = Request(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=1, assignments=["tasks=2"])
-    return request.configurations()
+    return configurations(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=1, assignments=["tasks=2"])
 
 
 def shop(folder, **more):

@@ -7,9 +7,8 @@ from pathlib import Path
 from reference import write
 from sphinx.application import Sphinx
 
-from fopng.lab.runs.request import defaults_of
 from fopng.lab.runs.result import RunResult
-from fopng.lab.runs.settings import settings_of
+from fopng.lab.runs.settings import defaults_of, method_settings
 from fopng.lab.runs.store import load_results
 from fopng.optim.registry import METHODS, MethodEntry
 from reproduction.pages import method_results
@@ -71,10 +70,10 @@ def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResul
 
 
 def _settings(entry: MethodEntry) -> str:
-    texts, defaults = entry.explanations, defaults_of(entry)
+    defaults = defaults_of(entry)
     rows = [
-        f"| `{name}` | {'' if setting.required else f'`{defaults[name]}`'} | {_explained(texts.get(name, ''))} |"
-        for name, setting in settings_of(entry.optimizer).items()
+        f"| `{name}` | {f'`{defaults[name]}`' if name in defaults else ''} | {_explained(setting.means)} |"
+        for name, setting in method_settings(entry).items()
     ]
     return "\n".join(["| setting | default | |", "| --- | --- | --- |", *rows])
 

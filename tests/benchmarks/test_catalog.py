@@ -11,9 +11,9 @@ from fopng.lab.benchmarks import (
     Rotated,
     Scenario,
     SplitByClass,
-    configure,
     find_benchmark,
     named_function,
+    settable,
 )
 from fopng.lab.data import DATASETS
 
@@ -33,27 +33,13 @@ def test_every_kind_over_every_dataset():
     assert all(find_benchmark(name) is benchmark for name, benchmark in BENCHMARKS.items())
 
 
-def test_words_become_settings():
-    assert configure(BENCHMARKS["permuted-mnist"], {"tasks": "20"}) == Permuted("mnist", tasks=20)
-    assert configure(BENCHMARKS["rotated-mnist"], {"angles": "0,45", "scenario": "task"}) == Rotated(
-        "mnist", Scenario.TASK, angles=(0, 45)
-    )
-    words = {"classes_per_task": "5", "order": "", "shuffled": "yes"}
-    assert configure(BENCHMARKS["split-cifar100"], words).task_count(100) == 20
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ({"task": "3"}, "Expected a setting out of scenario, tasks, got 'task'"),
-        ({"tasks": "many"}, "Expected a whole number for tasks, got 'many'"),
-        ({"scenario": "none"}, "Expected task, domain or class for scenario, got 'none'"),
-        ({"tasks": "0"}, "1 task or more"),
-    ],
-)
-def test_words_that_are_no_settings(words, problem):
-    with pytest.raises(ValueError, match=problem):
-        configure(Permuted("mnist"), words)
+def test_what_can_be_set():
+    assert {name: list(settable(find_benchmark(f"{name}-mnist"))) for name in ("split", "rotated", "permuted")} == {
+        "split": ["classes_per_task", "tasks", "order", "shuffled"],
+        "rotated": ["angles"],
+        "permuted": ["tasks"],
+    }
+    assert settable(OwnStream("mine:stream")) == {}
 
 
 def test_an_unknown_name_gets_a_hint():

@@ -1,6 +1,5 @@
 """sweep, ablate, paper, claims, export, restore: what they do, and what they say when they cannot."""
 
-import dataclasses
 import json
 import tomllib
 
@@ -229,7 +228,7 @@ def small_paper(monkeypatch):
 
     def base(benchmark, *more):
         few = {"split-mnist": "tasks=2", "rotated-mnist": "angles=0,10"}[benchmark]
-        return dataclasses.replace(real(benchmark, *more), dataset="digits", batch_size=50, assignments=[few])
+        return {**real(benchmark, *more), "dataset": "digits", "batch_size": 50, "assignments": [few]}
 
     monkeypatch.setattr(reproduction.plan, "_base", base)
 

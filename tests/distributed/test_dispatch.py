@@ -13,7 +13,7 @@ from fopng.lab.data.errors import DataError
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.groups import WaveFolder
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from small_runs import CPU
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 def configs(method="fopng", seeds=4, **changes):
     words = {"benchmark": "split-digits", "epochs": 1, "batch_size": 32, "assignments": ["tasks=2"], **changes}
-    return Request(methods=[method], seeds=range(seeds), **words).configurations()
+    return configurations(methods=[method], seeds=range(seeds), **words)
 
 
 def measured(results):

@@ -17,7 +17,7 @@ import pytest
 from fopng.lab.cluster import Dispatcher, connect
 from fopng.lab.cluster.connecting import LOOPBACK, QUIET, import_ray
 from fopng.lab.engine.observers import read_log
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import RunFolder, Store
 from small_runs import CPU
@@ -33,8 +33,7 @@ METHODS = ("sgd", "fopng", "ewc")
 
 def wanted():
     """Three waves of two runs, or fewer of more."""
-    request = Request(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=15, assignments=["tasks=2"])
-    return request.configurations()
+    return configurations(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=15, assignments=["tasks=2"])
 
 
 def measured(result):

@@ -13,7 +13,7 @@ from fopng.lab.cluster.shipping import code_for_workers, collect_goods, settle
 from fopng.lab.data.cache import open_arrays
 from fopng.lab.data.catalog import DATASETS
 from fopng.lab.data.folder import _LENT
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def machine(shared_cache, tmp_path, monkeypatch):
 
 
 def configs(benchmark="split-digits", **changes):
-    return Request(benchmark=benchmark, methods=["sgd"], seeds=[0], **changes).configurations()
+    return configurations(benchmark=benchmark, methods=["sgd"], seeds=[0], **changes)
 
 
 class Handles:

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 
 from fopng.lab.engine import Seeds, train
 from fopng.lab.engine.stages import Stage
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -115,9 +115,10 @@ needs_mnist = pytest.mark.skipif("FOPNG_DATA" not in os.environ, reason="real MN
 )
 @pytest.mark.parametrize("method", ["fopng", "ewc"])
 def test_naive_comes_to_the_numbers_of_our_own_loop(benchmark, tasks, epochs, method, shared_cache):
-    wanted = Request(benchmark=benchmark, methods=[method], seeds=[0], epochs=epochs, assignments=[f"tasks={tasks}"])
-    [config] = wanted.configurations()
-    plan, cpu = plan_of(config, None), torch.device("cpu")
+    [config] = configurations(
+        benchmark=benchmark, methods=[method], seeds=[0], epochs=epochs, assignments=[f"tasks={tasks}"]
+    )
+    plan, cpu = build(config, None), torch.device("cpu")
     expected = train(plan, device=cpu).accuracy[-1]
 
     seeds = Seeds(plan.seed)

@@ -10,7 +10,7 @@ from fopng.lab.benchmarks.models import MLP
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.batched import NotStackable, train_replicas
 from fopng.lab.engine.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
-from fopng.lab.runs.request import defaults_of
+from fopng.lab.runs.settings import defaults_of
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
 from fopng.optim.registry import METHODS
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, one_by_one, plans, side_by_side

@@ -6,7 +6,7 @@ import torch
 from fopng.lab.benchmarks import Scenario
 from fopng.lab.benchmarks.dropout import Dropout, DropoutKeys, dropout_key
 from fopng.lab.engine.batched import Footprint, free_memory
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
@@ -102,8 +102,9 @@ def test_the_memory_of_many_old_tasks_is_not_underestimated(tmp_path):
 
 
 def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):
-    request = Request(benchmark="split-digits", methods=["sgd", "ewc", "fopng", "fopng-k"], seeds=range(3), epochs=1)
-    wanted = request.configurations()
+    wanted = configurations(
+        benchmark="split-digits", methods=["sgd", "ewc", "fopng", "fopng-k"], seeds=range(3), epochs=1
+    )
     alone, together = (
         Workshop(store=Store(tmp_path / str(lanes)), device=CUDA, engine="replicas", lanes=lanes).do(wanted)
         for lanes in (1, 4)

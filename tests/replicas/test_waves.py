@@ -15,7 +15,7 @@ from fopng.lab.engine import Interrupted
 from fopng.lab.engine.batched import Footprint, free_memory, train_replicas
 from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.groups import alike, cut, stand_side_by_side
-from fopng.lab.runs.request import Request, plan_of
+from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
 from fopng.lab.storage.locks import HeldError
@@ -28,7 +28,7 @@ CUDA = torch.device("cuda")
 
 def configs(method="fopng", seeds=3, **changes):
     words = {"benchmark": "split-digits", "epochs": 1, "assignments": ["tasks=2"], **changes}
-    return Request(methods=[method], seeds=range(seeds), **words).configurations()
+    return configurations(methods=[method], seeds=range(seeds), **words)
 
 
 def measured(result):
@@ -221,7 +221,7 @@ class TestWaves:
         assert [measured(result) for result in results] == singles(wanted)
 
     def test_as_many_as_fit(self, open_shop):
-        plans = [plan_of(config, None) for config in configs("sgd", 2)]
+        plans = [build(config, None) for config in configs("sgd", 2)]
         room = Footprint(plans, CPU)
         assert room.count(int((room.common + 2.5 * room.each) / 0.8)) == 2
         here = open_shop(memory_limit=int((room.common + 2.5 * room.each) / 0.8))
@@ -230,7 +230,7 @@ class TestWaves:
 
     def test_groups_that_have_the_device_together_share_its_memory(self, open_shop):
         """Of as many groups as there are: one alone has all of it."""
-        plans = [plan_of(config, None) for config in configs("sgd", 2)]
+        plans = [build(config, None) for config in configs("sgd", 2)]
         room = Footprint(plans, CPU)
         limit = int(2 * (room.common + 2.5 * room.each) / 0.8)
         assert room.count(limit) >= 4
@@ -242,7 +242,7 @@ class TestWaves:
 
     def test_the_estimate_counts_what_is_stored(self):
         plain, storing, more = (
-            Footprint([plan_of(config, None) for config in configs(method, 2, assignments=words)], CPU).each
+            Footprint([build(config, None) for config in configs(method, 2, assignments=words)], CPU).each
             for method, words in [
                 ("sgd", ["tasks=2"]),
                 ("fopng", ["tasks=2"]),
@@ -256,7 +256,7 @@ class TestWaves:
     )
     def test_the_estimate_counts_the_samples_that_are_kept(self, method, setting):
         plain, few, many = (
-            Footprint([plan_of(config, None) for config in configs(name, 2, assignments=["tasks=2", *words])], CPU).each
+            Footprint([build(config, None) for config in configs(name, 2, assignments=["tasks=2", *words])], CPU).each
             for name, words in [("sgd", []), (method, [f"{setting}=20"]), (method, [f"{setting}=200"])]
         )
         assert plain < few < many

@@ -9,7 +9,7 @@ import pytest
 from fopng.lab.report.claims import Verdict
 from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_entry
-from fopng.lab.runs.request import defaults_of, find_method
+from fopng.lab.runs.settings import defaults_of, find_method
 from paper_runs import paper_run
 from reproduction.claims import CLAIMS, NO_RUNS, judge
 from sweep_runs import held_out

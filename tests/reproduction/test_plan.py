@@ -21,7 +21,7 @@ def test_all_of_it():
         *[n for n in ("lambda", "alpha", "fisher-samples") for _ in "12"],
     ]
     for part in found[:5]:
-        asked = [(request.methods[0], *request.assignments) for request in part.requests]
+        asked = [(words["methods"][0], *words["assignments"]) for words in part.asked]
         assert asked == [
             *((method,) for method in paper_methods()),
             ("fopng", "projection=orthogonal"),
@@ -29,8 +29,8 @@ def test_all_of_it():
             ("ong",),
             ("natural-ogd",),
         ]
-        assert all(list(request.seeds) == [0, 1, 2, 3, 4] for request in part.requests)
-    assert [len(part.requests) for part in found[5:]] == [13, 13, 8, 8, 7, 7]
+        assert all(list(words["seeds"]) == [0, 1, 2, 3, 4] for words in part.asked)
+    assert [len(each["choices"]) for part in found[5:] for each in part.asked] == [13, 13, 8, 8, 7, 7]
 
 
 def test_both_protocols_once_where_they_are_the_same():

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from fopng.lab.runs.config import canonical_json
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.sweep import chosen_toml, conduct, foresee, parse_sweep
 from sweep_runs import measured
 
@@ -137,9 +137,9 @@ def test_the_chosen_settings_give_the_runs_on_test(tmp_path):
     path = tmp_path / "chosen.toml"
     path.write_text(chosen_toml(outcome.sweep, "split-digits", outcome.responses), encoding="utf-8")
     assert tomllib.loads(path.read_text())["fopng"]["lr"] == 0.2
-    again = Request(benchmark="split-digits", methods=["sgd", "fopng"], seeds=[0, 1, 2], settings_file=path)
+    again = configurations(benchmark="split-digits", methods=["sgd", "fopng"], seeds=[0, 1, 2], settings_file=path)
     wanted = {canonical_json(result.config.as_dict()) for result in outcome.results}
-    assert {canonical_json(config.as_dict()) for config in again.configurations()} == wanted
+    assert {canonical_json(config.as_dict()) for config in again} == wanted
 
 
 def test_a_method_without_a_choice_has_no_table():

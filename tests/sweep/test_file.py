@@ -2,7 +2,7 @@
 
 import pytest
 
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.request import configurations
 from fopng.lab.sweep import parse_sweep, read_sweep
 from fopng.lab.sweep.space import Range, Stage
 
@@ -47,18 +47,17 @@ def test_values_take_their_settings_type():
 
 def test_a_request_is_that_of_the_command_line(shared_cache):
     found = sweep(epochs=2, benchmark={"tasks": 2})
-    asked = found.request("split-digits", "fopng", validation=True)
+    asked = found.configurations("split-digits", "fopng", [{"lr": 0.5, "fisher_samples": None}], validation=True)
     words = ["tasks=2", "lr=0.5", "fisher_samples=full"]
-    plain = Request(
+    plain = configurations(
         benchmark="split-digits", methods=["fopng"], seeds=[100, 101], epochs=2, assignments=words, validation=True
     )
-    assert asked.variations([{"lr": 0.5, "fisher_samples": None}]) == plain.configurations()
+    assert asked == plain
 
 
 def test_how_it_is_trained_can_be_tried_too(shared_cache):
     found = sweep(methods={"sgd": {"epochs": [1, 2], "batch_size": 20, "first_task_lr": 0.5}}).typed()
-    request = found.request("split-digits", "sgd", validation=True)
-    [config, _] = request.variations([{"epochs": 2, "batch_size": 20}])
+    [config, _] = found.configurations("split-digits", "sgd", [{"epochs": 2, "batch_size": 20}], validation=True)
     assert (config.epochs, config.batch_size) == (2, 20)
     assert "epochs" not in config.settings
 

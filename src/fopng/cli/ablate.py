@@ -9,7 +9,7 @@ from fopng.cli.results import say, write_page
 from fopng.cli.work import do_runs, raise_for
 from fopng.lab.analysis.experiments import ablation_of
 from fopng.lab.report.words import margin, percent
-from fopng.lab.runs.ablations import BENCHMARKS, ablation_requests, find_ablation
+from fopng.lab.runs.ablations import BENCHMARKS, ablated_values, find_ablation
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Ablation
 
@@ -18,12 +18,12 @@ def ablate(options: Ablate) -> None:
     """Do the runs, print the table and write the page."""
     ablated = find_ablation(options.name)
     words = [word.strip() for word in (options.values or "").split(",") if word.strip()]
-    requests = [
-        request
+    choices = ablated_values(ablated, words)
+    configs = [
+        config
         for each in options.benchmark or BENCHMARKS
-        for request in ablation_requests(ablated, options.request(each, [options.method]), words)
+        for config in options.configurations(each, [options.method], choices=choices)
     ]
-    configs = [config for request in requests for config in request.configurations()]
     if options.dry_run:
         _show_plan(configs, options)
         return

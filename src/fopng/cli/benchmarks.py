@@ -52,7 +52,7 @@ def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
     if as_json:
         show_json({"name": benchmark.name, "settings": values})
         return
-    rows = [(name, _word(values[name]), each.metadata["help"]) for name, each in settable(benchmark).items()]
+    rows = [(name, _word(values[name]), each.means) for name, each in settable(benchmark).items()]
     show_table(("setting", "default", "is"), rows)
 
 

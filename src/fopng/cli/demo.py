@@ -7,7 +7,7 @@ from fopng.cli.machine import cores
 from fopng.cli.results import say, show_results, write_page
 from fopng.cli.run_options import parse_seeds
 from fopng.cli.work import Means, do_runs
-from fopng.lab.runs.demo import demo_requests
+from fopng.lab.runs.demo import demo_configurations
 
 TITLE = "Eight methods, three streams of tasks, 5,000 handwritten digits"
 NEXT = (
@@ -18,10 +18,8 @@ NEXT = (
 
 def demo(options: Demo) -> None:
     """Do the runs, print their scores and write the page."""
-    requests = demo_requests(parse_seeds(options.seeds))
-    configs = [config for request in requests for config in request.configurations()]
     means = Means(out=options.out / "runs", jobs=options.jobs or cores(), again=options.again)
-    results = do_runs(configs, means)
+    results = do_runs(demo_configurations(parse_seeds(options.seeds)), means)
     show_results(results, as_json=options.as_json)
     write_page(options.out / "report.html", results, title=TITLE)
     say(NEXT)

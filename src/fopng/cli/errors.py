@@ -88,12 +88,11 @@ def _setting_hint(error: _Usage) -> str:
 def _is_setting(name: str) -> bool:
     """Whether any method or benchmark has such a setting."""
     from fopng.lab.benchmarks import BENCHMARKS, settable
-    from fopng.lab.runs.request import TRAINING
-    from fopng.lab.runs.settings import settings_of
+    from fopng.lab.runs.settings import TRAINING, method_settings
     from fopng.optim.registry import METHODS
 
     words = (word for benchmark in BENCHMARKS.values() for word in settable(benchmark))
-    return name in TRAINING or any(name in settings_of(each.optimizer) for each in METHODS.values()) or name in words
+    return name in TRAINING or any(name in method_settings(each) for each in METHODS.values()) or name in words
 
 
 def _say(message: str, code: int) -> int:

@@ -9,8 +9,7 @@ import typer
 
 from fopng.cli.commands import Methods
 from fopng.cli.output import show_json, show_table
-from fopng.lab.runs.request import defaults_of, find_method
-from fopng.lab.runs.settings import settings_of
+from fopng.lab.runs.settings import defaults_of, find_method, method_settings, wording
 from fopng.optim.registry import METHODS, MethodEntry
 
 
@@ -54,17 +53,17 @@ def _show_one(entry: MethodEntry, as_json: bool) -> None:
 
 
 def _describe(entry: MethodEntry) -> dict[str, Any]:
-    texts, defaults = entry.explanations, defaults_of(entry)
+    defaults = defaults_of(entry)
     return {
         **asdict(entry.about),
         "settings": [
             {
                 "name": setting.name,
-                "is": setting.wording(),
-                "default": "from the paper" if setting.required else defaults[setting.name],
-                "explanation": texts.get(setting.name, ""),
+                "is": wording(setting),
+                "default": defaults.get(setting.name, "from the paper"),
+                "explanation": setting.means,
             }
-            for setting in settings_of(entry.optimizer).values()
+            for setting in method_settings(entry).values()
         ],
     }
 

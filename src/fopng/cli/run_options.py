@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fopng.cli.options import (
     AddressOption,
@@ -39,7 +39,7 @@ from fopng.cli.options import (
 
 if TYPE_CHECKING:
     from fopng.cli.work import Means
-    from fopng.lab.runs.request import Request
+    from fopng.lab.runs.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,11 @@ class RunOptions(WorkOptions):
     validation: ValidationOption = False
     precision: PrecisionOption = PrecisionName.FLOAT32
 
-    def request(self, benchmark: str, methods: Sequence[str]) -> Request:
-        """What is asked for."""
-        from fopng.lab.runs.request import Request
+    def configurations(self, benchmark: str, methods: Sequence[str], **more: Any) -> list[RunConfig]:
+        """The runs that are asked for."""
+        from fopng.lab.runs.request import configurations
 
-        return Request(
+        return configurations(
             benchmark=benchmark,
             methods=methods,
             seeds=parse_seeds(self.seeds),
@@ -112,6 +112,7 @@ class RunOptions(WorkOptions):
             validation=self.validation,
             precision=self.precision.value,
             data_dir=self.data_dir,
+            **more,
         )
 
 

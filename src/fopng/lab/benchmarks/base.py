@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fopng.lab.benchmarks.settings import parsed
 from fopng.lab.benchmarks.stream import Scenario, Task, TaskStream
 from fopng.lab.data.holdout import last_of_each_class
 from fopng.lab.data.images import ImageSet, Samples, load
 from fopng.lab.data.pixels import PixelMap
 from fopng.lab.data.splits import ArraySplit
+from fopng.optim.settings import SettingInfo, settings_of
 
 VALIDATION_SHARE = 10  # the last tenth of each class; docs/deviations.md, selection
 
@@ -47,8 +47,8 @@ class ImageBenchmark(Benchmark):
     kind: ClassVar[str]
     origin: ClassVar[str]
 
-    dataset: str
-    scenario: Scenario = field(default=Scenario.DOMAIN, metadata=parsed(Scenario, "task, domain or class"))
+    dataset: Annotated[str, "the dataset, or a folder of images."]
+    scenario: Annotated[Scenario, "what a model is told about the task."] = Scenario.DOMAIN
 
     @property
     def name(self) -> str:
@@ -63,9 +63,19 @@ class ImageBenchmark(Benchmark):
     def task_count(self, classes: int) -> int:
         """How many tasks a dataset of so many classes makes."""
 
+    def check(self, classes: int) -> None:
+        """Raise where a dataset of so many classes cannot make these tasks."""
+        return
+
     @abstractmethod
     def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
         """The stream of tasks over these images."""
+
+
+def settable(benchmark: Benchmark) -> Mapping[str, SettingInfo]:
+    """The settings of its own that a benchmark has, by name: whatever shapes its tasks beside dataset and scenario."""
+    own = settings_of(type(benchmark)) if isinstance(benchmark, ImageBenchmark) else {}
+    return {name: info for name, info in own.items() if name not in ("dataset", "scenario")}
 
 
 def make_task(

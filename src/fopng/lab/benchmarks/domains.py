@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 
 from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
-from fopng.lab.benchmarks.settings import numbers, parsed
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
 from fopng.lab.data.images import ImageSet
 from fopng.lab.data.pixels import PixelMap
+from fopng.optim.settings import COUNT
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Permuted(PixelBenchmark):
     kind: ClassVar[str] = "permuted"
     origin: ClassVar[str] = "Kirkpatrick et al. 2017"
 
-    tasks: int = field(default=5, metadata=parsed(int, "a whole number"))
+    tasks: Annotated[int, COUNT, "how many tasks."] = 5
 
     def __post_init__(self) -> None:
         if self.tasks < 1:
@@ -79,9 +79,7 @@ class Rotated(PixelBenchmark):
     kind: ClassVar[str] = "rotated"
     origin: ClassVar[str] = "Lopez-Paz, Ranzato 2017"
 
-    angles: tuple[float, ...] = field(
-        default=(0.0, 10.0, 20.0, 30.0, 40.0), metadata=parsed(numbers, "degrees parted by commas")
-    )
+    angles: Annotated[tuple[float, ...], "degrees of each task, parted by commas."] = (0.0, 10.0, 20.0, 30.0, 40.0)
 
     def __post_init__(self) -> None:
         if not self.angles or not np.isfinite(self.angles).all():

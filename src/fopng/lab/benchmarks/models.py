@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -118,15 +118,23 @@ def model_for(stream: TaskStream, *, seed: int, name: str | None = None) -> nn.M
     """
     if name is None:
         name = "convnet" if len(stream.input_shape) == 3 and stream.input_shape[0] > 1 else "mlp"
-    if name in MODELS:
+    own = find_model(name)
+    if own is None:
         return MODELS[name](stream.input_shape, stream.heads, seed)
-    if ":" not in name:
-        raise ValueError(f"Expected a model out of {', '.join(MODELS)} or module:function, got {name!r}.")
     with drawn_from(seed):
-        model = named_function(name)(stream)
+        model = own(stream)
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected a torch.nn.Module from {name}, got {type(model).__name__}.")
     return model
+
+
+def find_model(name: str) -> Callable[..., Any] | None:
+    """The function that a model `module:function` names, None for one of ours; ValueError where there is none."""
+    if name in MODELS:
+        return None
+    if ":" not in name:
+        raise ValueError(f"Expected a model out of {', '.join(MODELS)} or module:function, got {name!r}.")
+    return named_function(name)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, final
 
 from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
-from fopng.lab.benchmarks.settings import parsed, whole_numbers, yes_or_no
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
 from fopng.lab.data.images import ImageSet
+from fopng.optim.settings import COUNT
 
 
 @final
@@ -23,12 +23,12 @@ class SplitByClass(ImageBenchmark):
     kind: ClassVar[str] = "split"
     origin: ClassVar[str] = "Zenke et al. 2017"
 
-    classes_per_task: int = field(default=2, metadata=parsed(int, "a whole number"))
-    tasks: int = field(default=0, metadata=parsed(int, "a whole number, 0 for as many as there are classes for"))
-    order: tuple[int, ...] = field(default=(), metadata=parsed(whole_numbers, "classes parted by commas"))
-    shuffled: bool = field(
-        default=False, metadata=parsed(yes_or_no, "yes to draw the order of the classes from the seed, or no")
-    )
+    classes_per_task: Annotated[int, COUNT, "classes of each task."] = 2
+    tasks: Annotated[int, "how many tasks; 0 for as many as there are classes for."] = 0
+    order: Annotated[
+        tuple[int, ...], "the classes in the order they are learned, parted by commas; as numbered if none."
+    ] = ()
+    shuffled: Annotated[bool, "yes to draw the order of the classes from the seed."] = False
 
     def __post_init__(self) -> None:
         if self.classes_per_task < 1 or self.tasks < 0:
@@ -43,7 +43,7 @@ class SplitByClass(ImageBenchmark):
 
     def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
         """The groups in the order of their classes."""
-        order = self._order(images, check_seed(seed))
+        order = self._order(images.classes, check_seed(seed))
         groups = [order[start : start + self.classes_per_task] for start in range(0, len(order), self.classes_per_task)]
         tasks = tuple(
             make_task(
@@ -59,15 +59,16 @@ class SplitByClass(ImageBenchmark):
         heads = (self.classes_per_task,) * len(tasks) if self.scenario is Scenario.TASK else (images.classes,)
         return TaskStream(self.name, tasks, self.scenario, images.input_shape, heads)
 
-    def _order(self, images: ImageSet, seed: int) -> tuple[int, ...]:
+    def check(self, classes: int) -> None:
+        self._order(classes, seed=0)
+
+    def _order(self, count: int, seed: int) -> tuple[int, ...]:
         """The classes that are learned, task after task."""
-        order = self.order or tuple(range(images.classes))
+        order = self.order or tuple(range(count))
         if self.shuffled:
-            order = tuple(int(label) for label in random_order(images.classes, seed, 0))
-        if len(set(order)) < len(order) or not set(order) <= set(range(images.classes)):
-            raise ValueError(
-                f"Expected an order of different classes from 0 to {images.classes - 1}, got {self.order}."
-            )
+            order = tuple(int(label) for label in random_order(count, seed, 0))
+        if len(set(order)) < len(order) or not set(order) <= set(range(count)):
+            raise ValueError(f"Expected an order of different classes from 0 to {count - 1}, got {self.order}.")
         needed = self.tasks * self.classes_per_task if self.tasks else len(order)
         if needed > len(order) or needed % self.classes_per_task:
             raise ValueError(

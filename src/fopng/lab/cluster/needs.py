@@ -13,7 +13,7 @@ from fopng.lab.cluster.errands import Cluster, Needs
 from fopng.lab.engine.batched import Footprint
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.groups import LARGEST_WAVE, cut
-from fopng.lab.runs.request import plan_of
+from fopng.lab.runs.request import build
 
 PROCESS_BYTES = {"cpu": 2**29, "cuda": 3 * 2**30}
 """Main memory of a process that has torch, and CUDA's libraries, loaded."""
@@ -60,7 +60,7 @@ class Estimator:
 
     def _estimated(self, pair: Sequence[RunConfig]) -> tuple[int, int]:
         try:
-            footprint = Footprint([plan_of(config, self._data_dir) for config in pair], torch.device("cpu"))
+            footprint = Footprint([build(config, self._data_dir) for config in pair], torch.device("cpu"))
         except Exception:  # a run that cannot be made here fails at a worker, which is where it is told
             return 0, ALONE_BYTES
         return footprint.common, footprint.each

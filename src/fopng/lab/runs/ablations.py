@@ -1,11 +1,10 @@
 """The paper's ablations: one setting of FOPNG varied, all others at the paper's values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
-from fopng.lab.runs.request import Request
-from fopng.lab.runs.settings import NOTHING, SettingValue, unknown
+from fopng.lab.runs.settings import SettingValue, unknown
 
 
 @final
@@ -47,16 +46,8 @@ def find_ablation(name: str) -> Ablated:
     return ABLATIONS[name]
 
 
-def ablation_requests(ablated: Ablated, base: Request, values: Sequence[str] = ()) -> list[Request]:
-    """A request for each value; the rest as in `base`.
-
-    Args:
-        ablated: what is varied.
-        base: benchmark, method, seeds and whatever else.
-        values: other values than the paper's, as they would be typed.
-    """
-    words = list(values) or [NOTHING[0] if value is None else str(value) for value in ablated.values]
+def ablated_values(ablated: Ablated, words: Sequence[str] = ()) -> list[dict[str, object]]:
+    """A choice of settings for each value, the paper's unless others are given as they would be typed."""
     if len(set(words)) < len(words):
         raise ValueError(f"Expected each value once, got {', '.join(words)}.")
-    setting = ablated.setting
-    return [replace(base, assignments=[*base.assignments, f"{setting}={word}"]) for word in words]
+    return [{ablated.setting: value} for value in words or ablated.values]

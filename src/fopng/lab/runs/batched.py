@@ -14,7 +14,7 @@ from fopng.lab.engine.batched import Footprint, NotStackable, train_replicas
 from fopng.lab.engine.streams import Turns
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.groups import LARGEST_WAVE, WaveFolder, cut, forget_waves, taken_up
-from fopng.lab.runs.request import plan_of
+from fopng.lab.runs.request import build
 from fopng.lab.runs.result import RunResult
 from fopng.lab.storage.locks import HeldError
 
@@ -69,7 +69,7 @@ class Together:
         device, most = self._shop.device, LARGEST_WAVE.get(self._shop.device.type, 1)
         if len(configs) < 2 or self._free is None:
             return most
-        plans = [plan_of(config, self._shop.data_dir) for config in configs[:2]]
+        plans = [build(config, self._shop.data_dir) for config in configs[:2]]
         fit = Footprint(plans, device, self._turns.lanes).count(self._free // self._turns.lanes)
         if fit < min(most, len(configs)):
             self._shop.notice(f"{len(configs)} runs do not fit on {device} side by side; at most {fit} do, in waves.")
@@ -136,7 +136,7 @@ class Together:
 
     def _train(self, wave: Sequence[RunConfig], missing: Sequence[RunConfig], folder: WaveFolder) -> None:
         shop, folders = self._shop, {config.key: self._shop.store.folder(config) for config in missing}
-        plans = [plan_of(config, shop.data_dir) for config in wave]
+        plans = [build(config, shop.data_dir) for config in wave]
         folder.begin()
         outcomes = train_replicas(
             plans,

@@ -15,7 +15,7 @@ from fopng.lab.engine.batched import NotStackable, train_replicas
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.groups import LARGEST_WAVE, cut
-from fopng.lab.runs.request import plan_of
+from fopng.lab.runs.request import build
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.scores import Estimate
@@ -87,7 +87,7 @@ class Cost:
         """How many a run trains on; the same for every method and seed."""
         kind = (config.benchmark, config.dataset, config.epochs, config.validation, str(config.benchmark_parameters))
         if kind not in self._counts:
-            self._counts[kind] = _samples(plan_of(config, self.shop.data_dir))
+            self._counts[kind] = _samples(build(config, self.shop.data_dir))
         return self._counts[kind]
 
     def _remembered(self, config: RunConfig) -> float | None:
@@ -114,7 +114,7 @@ class Cost:
     def _measured(self, wave: Sequence[RunConfig]) -> Rate:
         config, started = wave[0], time.perf_counter()
         self.shop.notice(f"Measuring {config.method} on {config.benchmark}.")
-        plans = [plan_of(each, self.shop.data_dir) for each in wave]
+        plans = [build(each, self.shop.data_dir) for each in wave]
         rate = measure(plans, SAMPLES.get(config.model, SAMPLES["convnet"]), self.shop.device)
         self._spent += time.perf_counter() - started
         return rate

@@ -5,22 +5,25 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from fopng.lab.runs.request import Request
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.request import configurations
 
 
-def demo_requests(seeds: Sequence[int]) -> list[Request]:
-    """A comparison of the paper's seven methods and our own for each benchmark.
+def demo_configurations(seeds: Sequence[int]) -> list[RunConfig]:
+    """A comparison of the paper's seven methods and our own on each benchmark.
 
-    >>> [request.benchmark for request in demo_requests([0])]
-    ['split-mnist-5k', 'rotated-mnist-5k', 'permuted-mnist-5k']
+    >>> sorted({config.benchmark for config in demo_configurations([0])})
+    ['permuted-mnist-5k', 'rotated-mnist-5k', 'split-mnist-5k']
     """
     text = resources.files("fopng.lab.runs").joinpath("demo.toml").read_text(encoding="utf-8")
-    return [_request(benchmark, table, seeds) for benchmark, table in tomllib.loads(text).items()]
+    return [
+        config for benchmark, table in tomllib.loads(text).items() for config in _comparison(benchmark, table, seeds)
+    ]
 
 
-def _request(benchmark: str, table: dict[str, Any], seeds: Sequence[int]) -> Request:
+def _comparison(benchmark: str, table: dict[str, Any], seeds: Sequence[int]) -> list[RunConfig]:
     settings = {method: some for method, some in table.items() if isinstance(some, dict)}
-    return Request(
+    return configurations(
         benchmark=benchmark,
         methods=list(settings),
         seeds=seeds,

@@ -22,7 +22,7 @@ from fopng.lab.runs.batched import Together
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.groups import EngineName, WaveFolder, alike, check_engine, clear_ended, stand_side_by_side
-from fopng.lab.runs.request import plan_of
+from fopng.lab.runs.request import build
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import RunFolder, Store
 from fopng.lab.storage.locks import HeldError
@@ -169,7 +169,7 @@ class Workshop:
             if result is not None:
                 return result
             outcome = train(
-                plan_of(config, self.data_dir),
+                build(config, self.data_dir),
                 device=self.device,
                 checkpoint=folder.checkpoint,
                 observers=[*self.observers, *self.logs(folder)],

@@ -1,87 +1,92 @@
-"""A method's settings as people write them (`--set damping=1e-2`, a TOML file), checked before any work starts."""
+"""Settings as people write them (`--set damping=1e-2`, a TOML file), read by their declarations before any work starts."""
 
 import difflib
-import inspect
 import math
 import tomllib
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, Union, final, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin
 
-SettingValue = None | bool | int | float | str
+from fopng.lab.benchmarks import BENCHMARKS
+from fopng.optim.registry import METHODS, MethodEntry
+from fopng.optim.settings import ABOVE_0, AT_LEAST_0, COUNT, SettingInfo, settings_of
+
+SettingValue = None | bool | int | float | str | tuple[float, ...]
+
+Written = Mapping[str, object]
+"""Settings by name, each a text from the command line or a value from a file."""
 
 NOTHING = ("none", "full", "all")
 """The words for None, where a setting may be None: `full` and `all`, as pages write it, read better for a number of samples."""
 
 TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
-
-@final
-@dataclass(frozen=True)
-class Setting:
-    """One setting: its name and what it may be."""
-
-    name: str
-    kinds: tuple[type, ...]
-    """Among bool, int, float and str, the narrowest first."""
-    choices: tuple[str, ...]
-    """The texts it may be, where they are few."""
-    optional: bool
-    """Whether it may be None."""
-    required: bool
-    """Whether it has no default."""
-
-    def value(self, written: object) -> SettingValue:
-        """What was written (a text from the command line, a value from a file), in this setting's type."""
-        if self.optional and (written is None or (isinstance(written, str) and written.lower() in NOTHING)):
-            return None
-        if isinstance(written, str) and written in self.choices:
-            return written
-        for kind in self.kinds:
-            value = _READERS[kind](written)
-            if value is not None:
-                return value
-        raise ValueError(f"Expected {self.wording()} for {self.name}, got {_shown(written)}. {self._advice(written)}")
-
-    def wording(self) -> str:
-        """What it may be, in words."""
-        words = [*map(repr, self.choices), *(_WORDS[kind] for kind in self.kinds), *(["none"] if self.optional else [])]
-        return " or ".join(words)
-
-    def _advice(self, written: object) -> str:
-        close = difflib.get_close_matches(str(written), self.choices, n=1)
-        return f"Did you mean {close[0]!r}?" if close else f"Write {self.name}=VALUE with such a value."
+TRAINING = {
+    "epochs": SettingInfo("epochs", int, None, COUNT, "epochs a task."),
+    "batch_size": SettingInfo("batch_size", int, None, COUNT, "samples a step."),
+    "first_task_lr": SettingInfo("first_task_lr", float, None, ABOVE_0, "SGD's learning rate on the first task."),
+}
+"""What can be set for a method as if it were its own: how it is trained."""
 
 
-def settings_of(target: Callable[..., object]) -> dict[str, Setting]:
-    """The settings of a dataclass, a class or a function: its parameters that can be written as text.
-
-    >>> def method(model: object, lr: float, *, samples: int | None = None): ...
-    >>> [setting.name for setting in settings_of(method).values()]
-    ['lr', 'samples']
-    """
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    found = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        members = _members(hints.get(name))
-        if members and all(_is_writable(member) for member in members):
-            found[name] = _setting(name, members, parameter.default is parameter.empty)
-    return found
+def find_method(name: str) -> MethodEntry:
+    """The method of this name; ValueError suggests the nearest."""
+    if name in BENCHMARKS:
+        raise ValueError(
+            f"Expected a method, got {name!r}, which is a benchmark. Name the benchmark first, then methods."
+        )
+    if name not in METHODS:
+        raise ValueError(unknown("a method", name, METHODS))
+    return METHODS[name]
 
 
-def parse_assignments(
-    assignments: Iterable[str], settings: Mapping[str, Setting], owner: str
-) -> dict[str, SettingValue]:
-    """The values of `name=value` texts.
+def method_settings(entry: MethodEntry) -> dict[str, SettingInfo]:
+    """The settings of a method that can be written as text, its learning rate first."""
+    rate = SettingInfo("lr", float, entry.method.default_lr, AT_LEAST_0, entry.method.lr_means)
+    own = settings_of(entry.method)
+    return {"lr": rate, **{name: info for name, info in own.items() if info.choices or _kinds(info)}}
+
+
+def defaults_of(entry: MethodEntry) -> dict[str, SettingValue]:
+    """The settings of a method that have a default; for most the learning rate has none."""
+    found = {name: info.default for name, info in method_settings(entry).items()}
+    return found if found["lr"] is not None else {name: value for name, value in found.items() if name != "lr"}
+
+
+def read_settings(written: Written, known: Mapping[str, SettingInfo], owner: str) -> dict[str, SettingValue]:
+    """The values in their types and ranges; an unknown name is refused with the nearest that there is.
 
     Args:
-        assignments: what the user wrote after each `--set`.
-        settings: what there is to set, from `settings_of`.
+        written: what people wrote.
+        known: the settings there are.
         owner: whose settings they are, for messages.
     """
-    return check_settings(parse_pairs(assignments), settings, owner)
+    for name in written:
+        if name not in known:
+            raise ValueError(unknown(f"a setting of {owner}", name, known))
+    return {name: read_value(known[name], value) for name, value in written.items()}
+
+
+def read_value(info: SettingInfo, written: object) -> SettingValue:
+    """What was written, in a setting's type and range.
+
+    >>> read_value(TRAINING["epochs"], "1e1")
+    10
+    """
+    value = _typed(info, written)
+    info.check(value)
+    return value
+
+
+def wording(info: SettingInfo) -> str:
+    """What a setting may be, in words.
+
+    >>> wording(TRAINING["first_task_lr"])
+    'a number'
+    """
+    words = [*map(repr, info.choices), *(_KINDS[kind][1] for kind in _kinds(info))]
+    return " or ".join([*words, "none"] if types.NoneType in _members(info) else words)
 
 
 def parse_pairs(assignments: Iterable[str]) -> dict[str, str]:
@@ -102,47 +107,41 @@ def parse_pairs(assignments: Iterable[str]) -> dict[str, str]:
     return written
 
 
-def check_settings(
-    written: Mapping[str, object], settings: Mapping[str, Setting], owner: str
-) -> dict[str, SettingValue]:
-    """The values in their types; an unknown name is refused with the nearest that there is."""
-    for name in written:
-        if name not in settings:
-            raise ValueError(unknown(f"a setting of {owner}", name, settings))
-    return {name: settings[name].value(value) for name, value in written.items()}
+def read_toml(path: Path, what: str) -> dict[str, object]:
+    """The members of a TOML file; ValueError names a file that cannot be read.
+
+    Args:
+        path: the file.
+        what: what it should hold, for messages.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"Expected a TOML file of {what}, got {path}: {error.strerror}. Name one that exists."
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"Expected TOML in {path}, got: {error}. Write a line for each setting, such as lr = 1e-3."
+        ) from error
 
 
-@final
-@dataclass(frozen=True)
-class SettingsFile:
-    """What a TOML file sets: its top level for every method, a table for the one that it is named after."""
-
-    shared: Mapping[str, object]
-    tables: Mapping[str, Mapping[str, object]]
-
-
-def read_settings_file(path: Path, tables: Collection[str]) -> SettingsFile:
-    """The settings in a TOML file.
+def read_settings_file(path: Path, tables: Collection[str]) -> list[tuple[str, str, object]]:
+    """The settings in a TOML file: the table it stands in ("" for the top level, which is for every method), name and value.
 
     Args:
         path: the file.
         tables: the names that its tables may have.
     """
-    try:
-        members = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(
-            f"Expected a TOML file of settings, got {path}: {error.strerror}. Name one that exists."
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"Expected TOML in {path}, got: {error}. Write a line a setting, such as lr = 1e-3."
-        ) from error
-    found = {name: member for name, member in members.items() if isinstance(member, dict)}
-    for name in found:
-        if name not in tables:
+    found: list[tuple[str, str, object]] = []
+    for name, member in read_toml(path, "settings").items():
+        if not isinstance(member, dict):
+            found.append(("", name, member))
+        elif name in tables:
+            found += [(name, inner, value) for inner, value in member.items()]
+        else:
             raise ValueError(f"In {path}: " + unknown("a table named after a method", name, tables))
-    return SettingsFile({name: member for name, member in members.items() if name not in found}, found)
+    return found
 
 
 def unknown(expected: str, got: str, known: Iterable[str]) -> str:
@@ -160,22 +159,30 @@ def unknown(expected: str, got: str, known: Iterable[str]) -> str:
     return f"Expected {expected}, got {_shown(got)}.{hint} There are: {', '.join(names) or 'none'}."
 
 
-def _setting(name: str, members: Sequence[object], required: bool) -> Setting:
-    choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]
-    kinds = tuple(kind for kind in _READERS if kind in members)
-    return Setting(name, kinds, tuple(choices), type(None) in members, required)
+def _typed(info: SettingInfo, written: object) -> SettingValue:
+    """What was written, in a setting's type."""
+    nothing = written is None or (isinstance(written, str) and written.lower() in NOTHING)
+    if nothing and types.NoneType in _members(info):
+        return None
+    if isinstance(written, str) and written in info.choices:
+        return written
+    for kind in _kinds(info):
+        value = _KINDS[kind][0](written)
+        if value is not None:
+            return value
+    close = difflib.get_close_matches(str(written), info.choices, n=1)
+    advice = f"Did you mean {close[0]!r}?" if close else f"Write {info.name}=VALUE with such a value."
+    raise ValueError(f"Expected {wording(info)} for {info.name}, got {_shown(written)}. {advice}")
 
 
-def _members(hint: object) -> Sequence[object]:
-    if hint is None:
-        return ()
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+def _members(info: SettingInfo) -> tuple[object, ...]:
+    return get_args(info.type) if get_origin(info.type) in (Union, types.UnionType) else (info.type,)
 
 
-def _is_writable(member: object) -> bool:
-    if get_origin(member) is Literal:
-        return all(isinstance(choice, str) for choice in get_args(member))
-    return member in _READERS or member is type(None)
+def _kinds(info: SettingInfo) -> list[object]:
+    """The types beside words and None that it may have, the narrowest first; none where a member cannot be written as text."""
+    members = [each for each in _members(info) if each is not types.NoneType and get_origin(each) is not Literal]
+    return [kind for kind in _KINDS if kind in members] if all(each in _KINDS for each in members) else []
 
 
 def _read_bool(written: object) -> bool | None:
@@ -206,14 +213,27 @@ def _read_str(written: object) -> str | None:
     return written if isinstance(written, str) else None
 
 
-_READERS: Mapping[type, Callable[[object], SettingValue]] = {
-    bool: _read_bool,
-    int: _read_int,
-    float: _read_float,
-    str: _read_str,
-}
+def _row_of(read: Callable[[object], float | None]) -> Callable[[object], tuple[float, ...] | None]:
+    """Read several values: a list, or a text parted by commas."""
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    def read_row(written: object) -> tuple[float, ...] | None:
+        parts = [part for part in written.split(",") if part.strip()] if isinstance(written, str) else written
+        values = [read(part) for part in parts] if isinstance(parts, list | tuple) else [read(parts)]
+        found = tuple(value for value in values if value is not None)
+        return found if len(found) == len(values) else None
+
+    return read_row
+
+
+_KINDS: Mapping[object, tuple[Callable[[object], SettingValue], str]] = {
+    bool: (_read_bool, "true or false"),
+    int: (_read_int, "a whole number"),
+    float: (_read_float, "a number"),
+    str: (_read_str, "a text"),
+    tuple[int, ...]: (_row_of(_read_int), "whole numbers parted by commas"),
+    tuple[float, ...]: (_row_of(_read_float), "numbers parted by commas"),
+}
+"""How each type is read, which gives None for what it cannot be, and what it is called."""
 
 
 def _shown(written: object) -> str:

@@ -140,15 +140,15 @@ class _RoundAtHand(Exception):
 
 
 def _configs(sweep: Sweep, one: _Searched, choices: Sequence[Choice], data_dir: Path | None) -> list[RunConfig]:
-    request = sweep.request(one.benchmark, one.method, validation=True, data_dir=data_dir)
-    return list({config.key: config for config in request.variations(choices)}.values())
+    asked = sweep.configurations(one.benchmark, one.method, choices, validation=True, data_dir=data_dir)
+    return list({config.key: config for config in asked}.values())
 
 
 def _on_test(sweep: Sweep, one: _Searched, data_dir: Path | None) -> list[RunConfig]:
     if not sweep.test_seeds or one.response is None or one.response.chosen is None:
         return []
     choice = {name: one.response.chosen.settings[name] for name in sweep.names(one.method)}
-    return sweep.request(one.benchmark, one.method, validation=False, data_dir=data_dir).variations([choice])
+    return sweep.configurations(one.benchmark, one.method, [choice], validation=False, data_dir=data_dir)
 
 
 def _do_each_once(do: Do, configs: Sequence[RunConfig]) -> dict[str, RunResult]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from fopng.lab.runs.request import TRAINING, Request, find_method, word
-from fopng.lab.runs.settings import settings_of, unknown
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.request import configurations
+from fopng.lab.runs.settings import TRAINING, find_method, method_settings, read_toml, read_value, unknown
 from fopng.lab.sweep.choosing import Rule
 from fopng.lab.sweep.search import GridSearch, SampledSearch, Sampling, Search
-from fopng.lab.sweep.space import Stage
+from fopng.lab.sweep.space import Choice, Stage
 from fopng.optim.registry import METHODS
 
 _WORDS = ("protocol", "dataset", "scenario", "model", "precision")
@@ -69,7 +69,7 @@ class Sweep:
         """The same with every value in its setting's type; what does not exist is refused."""
         made = {}
         for method, stages in self.stages.items():
-            known = {**TRAINING, **settings_of(find_method(method).optimizer)}
+            known = {**TRAINING, **method_settings(find_method(method))}
             made[method] = tuple(stage.typed(known, method) for stage in stages)
         return replace(self, stages=made)
 
@@ -83,9 +83,17 @@ class Sweep:
         """The settings of a method that are tried or fixed."""
         return sorted({name for stage in self.stages[method] for name in stage.names})
 
-    def request(self, benchmark: str, method: str, *, validation: bool, data_dir: Path | None = None) -> Request:
-        """What is asked for on the held-out part or on test, but for the settings that are tried."""
-        return Request(
+    def configurations(
+        self,
+        benchmark: str,
+        method: str,
+        choices: Sequence[Choice],
+        *,
+        validation: bool,
+        data_dir: Path | None = None,
+    ) -> list[RunConfig]:
+        """The runs of these settings, on the held-out part or on test."""
+        return configurations(
             benchmark=benchmark,
             methods=[method],
             seeds=self.validation_seeds if validation else self.test_seeds,
@@ -100,6 +108,7 @@ class Sweep:
             validation=validation,
             precision=self.precision,
             data_dir=data_dir,
+            choices=choices,
         )
 
     def size(self) -> int:
@@ -113,14 +122,7 @@ class Sweep:
 
 def read_sweep(path: Path) -> Sweep:
     """The sweep in a file; the first mistake is a ValueError of one line that names the file."""
-    try:
-        members = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(
-            f"Expected a TOML file of a sweep, got {path}: {error.strerror}. Name one that exists."
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"Expected TOML in {path}, got: {error}.") from error
+    members = read_toml(path, "a sweep")
     try:
         return parse_sweep(members, path.stem)
     except ValueError as error:
@@ -137,7 +139,7 @@ def parse_sweep(members: Mapping[str, Any], name: str) -> Sweep:
     _check_names(members, ["benchmarks", *_WORDS, *_NUMBERS, *_TABLES], "the file")
     validation, test = (_table(members, table, ["seeds"]) for table in ("validation", "test"))
     words: dict[str, Any] = {name: _text(members, name) for name in _WORDS if name in members}
-    words |= {name: TRAINING[name].value(members[name]) for name in _NUMBERS if name in members}
+    words |= {name: read_value(TRAINING[name], members[name]) for name in _NUMBERS if name in members}
     return Sweep(
         name=name,
         benchmarks=_benchmarks(members),
@@ -146,7 +148,7 @@ def parse_sweep(members: Mapping[str, Any], name: str) -> Sweep:
         test_seeds=_seeds(test, "test") if test else (),
         rule=Rule(first_task_at_least=_number(_table(members, "selection", ["first_task_at_least"]))),
         sampling=_sampling(_table(members, "search", ["sampler", "trials", "at_once", "seed"])),
-        benchmark_settings=tuple(f"{n}={word(v)}" for n, v in _table(members, "benchmark", None).items()),
+        benchmark_settings=tuple(f"{n}={_word(v)}" for n, v in _table(members, "benchmark", None).items()),
         **words,
     )
 
@@ -214,3 +216,8 @@ def _text(members: Mapping[str, Any], name: str) -> str:
     if not isinstance(members[name], str):
         raise ValueError(f"Expected a text for {name}, got {members[name]!r}.")
     return str(members[name])
+
+
+def _word(value: object) -> str:
+    """A value as one would type it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import final
 
 from fopng.lab.runs.config import FrozenMapping, Value
-from fopng.lab.runs.settings import Setting, check_settings
+from fopng.lab.runs.settings import read_settings
+from fopng.optim.settings import SettingInfo
 
 Choice = Mapping[str, Value]
 """A value for each setting that is tried."""
@@ -70,13 +71,14 @@ class Stage:
             )
         return cls(lists, ranges)
 
-    def typed(self, settings: Mapping[str, Setting], owner: str) -> Stage:
+    def typed(self, settings: Mapping[str, SettingInfo], owner: str) -> Stage:
         """The same with every value in its setting's type; what is no setting, or cannot be one's value, is refused."""
         for name in self.ranges:
-            check_settings({name: self.ranges[name].low}, settings, owner)
+            read_settings({name: self.ranges[name].low}, settings, owner)
+            read_settings({name: self.ranges[name].high}, settings, owner)
         lists: dict[str, tuple[Value, ...]] = {}
         for name, values in self.lists.items():
-            lists[name] = tuple(check_settings({name: value}, settings, owner)[name] for value in values)
+            lists[name] = tuple(read_settings({name: value}, settings, owner)[name] for value in values)
         return Stage(lists, self.ranges)
 
     @property
