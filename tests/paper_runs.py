@@ -29,7 +29,7 @@ def paper_run(
         benchmark=benchmark,
         dataset=made.dataset,
         scenario=made.scenario.value,
-        benchmark_parameters={name: getattr(made, name) for name in settable(made) if name != "scenario"},
+        benchmark_parameters={name: getattr(made, name) for name in settable(made)},
         model="mlp" if benchmark.endswith("mnist") else "convnet",
         method=method,
         settings={**defaults_of(find_method(method)), **entry.settings, **(settings or {})},

@@ -127,7 +127,7 @@ def build(config: RunConfig, data_dir: Path | None) -> Plan:
         stream=stream,
         stages=all_at_once(stream) if entry.joint else one_by_one(stream),
         make_model=lambda seed: model_for(stream, seed=seed, name=config.model),
-        make_optimizer=cast(MakeOptimizer, partial(entry.optimizer, **config.settings)),
+        make_optimizer=cast(MakeOptimizer, partial(entry.optimizer, **cast(Any, config.settings))),
         first_task_lr=None if entry.joint else first,
         epochs=config.epochs,
         batch_size=config.batch_size,
@@ -200,9 +200,8 @@ def _configured(
     training: dict[str, Any] = {"epochs": paper.epochs, "batch_size": paper.batch_size, "first_task_lr": rate}
     training |= {name: value for name, value in {**chosen, **options}.items() if name in TRAINING}
     settings = {**defaults_of(entry), **{name: value for name, value in chosen.items() if name in own}}
-    entry.method(
-        **{name: value for name, value in settings.items() if name != "lr"}
-    )  # settings that do not go together
+    # raises for settings that do not go together
+    entry.method(**cast(Any, {name: value for name, value in settings.items() if name != "lr"}))
     return dataclasses.replace(base, method=entry.name, settings=settings, **training)
 
 
@@ -249,11 +248,11 @@ def _written(
     said = [] if file is None else read_settings_file(file, [*METHODS, BENCHMARK_TABLE])
     # a table of the file for a method that is not asked for is left out
     said = [each for each in said if not each[0] or each[0] in own]
-    for name, value in assigned.items():
-        method, _, setting = name.rpartition(".")
+    for target, text in assigned.items():
+        method, _, setting = target.rpartition(".")
         if method and find_method(method).name not in known:
             raise ValueError(unknown("a method of this command", method, known))
-        said.append((method, setting, value))
+        said.append((method, setting, text))
     for owner, name, value in said:
         # without its owner a name is the benchmark's if it has such a setting, or else that of every method that has it
         owners = [owner] if owner else [BENCHMARK_TABLE] if name in own[BENCHMARK_TABLE] else list(known)
