@@ -8,6 +8,7 @@ from fopng.cli.commands import Benchmarks
 from fopng.cli.output import show_json, show_table
 from fopng.lab.benchmarks import BENCHMARKS, PAPER, ImageBenchmark, find_benchmark, settable
 from fopng.lab.data.catalog import DATASETS
+from fopng.optim.settings import settings_of
 
 
 def benchmarks(options: Benchmarks) -> None:
@@ -48,11 +49,12 @@ def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
 
 
 def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
-    values = {name: getattr(benchmark, name) for name in settable(benchmark)}
+    described = {"scenario": settings_of(type(benchmark))["scenario"], **settable(benchmark)}
+    values = {name: getattr(benchmark, name) for name in described}
     if as_json:
         show_json({"name": benchmark.name, "settings": values})
         return
-    rows = [(name, _word(values[name]), each.means) for name, each in settable(benchmark).items()]
+    rows = [(name, _word(values[name]), each.means) for name, each in described.items()]
     show_table(("setting", "default", "is"), rows)
 
 
