@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
@@ -51,16 +51,14 @@ class RunResult:
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
             raise ValueError(f"Expected a status among {STATUSES}, got {self.status!r}. Use one of them.")
-        rows = {name: None if row is None else _row(name, row) for name, row in _rows(self).items()}
-        held_out = self.validation_accuracy
         _row("seconds_by_phase", list(self.seconds_by_phase.values()))
+        measured = {name: _row(name, row) for name, row in self.measured.items()}
         changed: dict[str, object] = {
-            **rows,
-            "accuracy": tuple(_row("accuracy", row) for row in self.accuracy),
-            "validation_accuracy": None
-            if held_out is None
-            else tuple(_row("validation_accuracy", r) for r in held_out),
-            "measured": FrozenMapping(_there({name: _row(name, row) for name, row in self.measured.items()})),
+            "accuracy": _matrix("accuracy", self.accuracy),
+            "validation_accuracy": _unless_none(_matrix, "validation_accuracy", self.validation_accuracy),
+            "initial_accuracy": _unless_none(_row, "initial_accuracy", self.initial_accuracy),
+            "accuracy_before": _unless_none(_row, "accuracy_before", self.accuracy_before),
+            "measured": FrozenMapping({name: row for name, row in measured.items() if set(row) - {None}}),
             "seconds_by_phase": FrozenMapping(self.seconds_by_phase),
             "environment": FrozenMapping(self.environment),
             "experiments": _names(self.experiments),
@@ -168,6 +166,16 @@ def result_text(result: RunResult) -> str:
     return readable_json(result.as_dict()) + "\n"
 
 
+def _unless_none(rule: Callable[[str, object], object], name: str, value: object) -> object:
+    return None if value is None else rule(name, value)
+
+
+def _matrix(name: str, rows: object) -> tuple[Row, ...]:
+    if not isinstance(rows, list | tuple):
+        raise TypeError(f"Expected a list of rows in {name}, got {rows!r}. Give one row a task.")
+    return tuple(_row(name, row) for row in rows)
+
+
 def _row(name: str, row: object) -> Row:
     if not isinstance(row, list | tuple):
         raise TypeError(f"Expected a list of numbers in {name}, got {row!r}. Give one number or None a task.")
@@ -180,15 +188,6 @@ def _number(name: str, value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"Expected a number or None in {name}, got {value!r}. Give one number or None a task.")
     return float(value) if math.isfinite(value) else None
-
-
-def _rows(result: RunResult) -> dict[str, Row | None]:
-    return {"initial_accuracy": result.initial_accuracy, "accuracy_before": result.accuracy_before}
-
-
-def _there(measured: Mapping[str, Row]) -> dict[str, Row]:
-    """The quantities that were measured for one task at least."""
-    return {name: row for name, row in measured.items() if any(value is not None for value in row)}
 
 
 def _names(experiments: object) -> tuple[str, ...]:
