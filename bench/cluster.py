@@ -22,8 +22,8 @@ import torch
 from fopng.lab.cluster import Dispatcher, connect
 from fopng.lab.cluster.errands import Errand, Letter, Needs, Report
 from fopng.lab.cluster.parcels import Parcel
+from fopng.lab.data import load
 from fopng.lab.data.errors import DataError
-from fopng.lab.data.images import load
 from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fopng.lab.benchmarks import Permuted, Rotated, SplitByClass
-from fopng.lab.data import DATASETS, DatasetMissingError, ImageSet, Split, load
+from fopng.lab.data import DATASETS, DatasetMissingError, KnownDataset, LoadedDataset, Split, load
 
 BATCH = 10
 ROUNDS = 5
@@ -75,15 +75,17 @@ def is_real(name: str) -> bool:
     return True
 
 
-def images(name: str) -> tuple[ImageSet, str]:
+def images(name: str) -> tuple[LoadedDataset, str]:
     """A dataset, or random bytes of its shape."""
     if is_real(name):
         return load(name), "real"
-    contents = DATASETS[name].contents
+    known = DATASETS[name]
+    assert isinstance(known, KnownDataset)
+    contents = known.contents
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, contents.shape("train-images"), dtype=np.uint8)
     labels = np.arange(contents.train) % contents.classes
-    return ImageSet.from_arrays(name, train=(pixels, labels), test=(pixels[:100], labels[:100])), "random"
+    return LoadedDataset.from_arrays(name, train=(pixels, labels), test=(pixels[:100], labels[:100])), "random"
 
 
 def measure(name: str, split: Split, source: str, moved: bool) -> dict[str, Any]:

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fopng
-from fopng.lab.benchmarks.domains import Permuted
 from fopng.lab.benchmarks.models import MLP
+from fopng.lab.benchmarks.pixels import Permuted
 from fopng.lab.runs.environment import describe_environment
 from fopng.optim.registry import METHODS
 

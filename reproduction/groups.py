@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from fopng.lab.analysis.experiments import PAPER_SETTINGS, SELECTED_SETTINGS, is_papers, papers_settings
-from fopng.lab.benchmarks.catalog import listing_order
+from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.runs.config import RunConfig, canonical_json
 from fopng.lab.runs.result import RunResult
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import fopng.lab.data.layouts
+import fopng.lab.data.library
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,7 +22,7 @@ def empty_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FOPNG_DATA", raising=False)
     monkeypatch.delenv("FOPNG_DEBUG", raising=False)
-    monkeypatch.setattr(fopng.lab.data.layouts, "SYSTEM_FOLDER", tmp_path / "system")
+    monkeypatch.setattr(fopng.lab.data.library, "SYSTEM_FOLDER", tmp_path / "system")
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
 

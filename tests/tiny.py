@@ -2,29 +2,23 @@
 
 import gzip
 import io
-import json
 import pickle
 import struct
 import tarfile
 
 import numpy as np
 from hypothesis import strategies as st
-from PIL import Image
 
-from fopng.lab.data.catalog import Dataset
-from fopng.lab.data.cifar import CifarBinary, CifarPickle, CifarSprites
-from fopng.lab.data.contents import PARTS, Contents, digest
+from fopng.lab.data.catalog import KnownDataset, Layout
 from fopng.lab.data.errors import BadFileError
-from fopng.lab.data.idx import Idx
-from fopng.lab.data.layouts import FolderLayout
+from fopng.lab.data.formats import PARTS, CifarBinary, CifarPython, Contents, Idx, digest
 
 GREY = (1, 6, 5)
 COLOURED = (3, 4, 4)
 TRAIN, TEST, CLASSES = 40, 12, 3
 
 BINARY = CifarBinary(("one.bin", "two.bin"), "test.bin", label_bytes=2)
-PICKLED = CifarPickle(("one", "two"), "test", labels_key="labels")
-SPRITES = CifarSprites(("one.png", "two.png"), "test.png", "train.json", "test.json")
+PYTHON = CifarPython(("one", "two"), "test", labels_key=b"labels")
 
 
 def arrays(image=GREY, seed=0):
@@ -43,8 +37,8 @@ def contents(made):
 
 def dataset(made=None, layouts=None, sources=()):
     made = arrays() if made is None else made
-    layouts = (FolderLayout(Idx(), (".", "raw")),) if layouts is None else layouts
-    return Dataset("tiny", "a tiny dataset", contents(made), ("a", "b", "c"), layouts=layouts, sources=sources)
+    layouts = (Layout(Idx(), (".", "raw")),) if layouts is None else layouts
+    return KnownDataset("tiny", contents=contents(made), class_names=("a", "b", "c"), layouts=layouts, sources=sources)
 
 
 def idx_bytes(array):
@@ -54,7 +48,7 @@ def idx_bytes(array):
 def idx_files(made=None):
     made = arrays() if made is None else made
     squeezed = {part: made[part][:, 0] if part.endswith("images") else made[part] for part in PARTS}
-    return {file: idx_bytes(squeezed[part]) for part, file in Idx().files.items()}
+    return {file: idx_bytes(squeezed[part]) for part, file in zip(PARTS, Idx().files, strict=True)}
 
 
 def zipped(files):
@@ -89,24 +83,6 @@ def pickled_files(made, protocol=2):
     }
 
 
-def sprite(images):
-    rows = images.transpose(0, 2, 3, 1).reshape(len(images), -1, 3)
-    stream = io.BytesIO()
-    Image.fromarray(rows).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def sprite_files(made):
-    half = TRAIN // 2
-    return {
-        "one.png": sprite(made["train-images"][:half]),
-        "two.png": sprite(made["train-images"][half:]),
-        "test.png": sprite(made["test-images"]),
-        "train.json": json.dumps(made["train-labels"].tolist()).encode(),
-        "test.json": json.dumps(made["test-labels"].tolist()).encode(),
-    }
-
-
 def tar_bytes(files, prefix="", links=()):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
@@ -128,12 +104,19 @@ def write(folder, files):
     return folder
 
 
-def attempt(read, *arguments):
-    """What a reader gives and no message, or nothing and its refusal; any other error is a crash and goes through."""
+def reader(files):
+    """How a format reads these files."""
+    return lambda name, limit: files[name]
+
+
+def decode_and_check(form, files, known):
+    """The arrays, or a message when the files are refused; any other error is a crash and goes through."""
     try:
-        return read(*arguments), None
+        decoded = form.decode(reader(files), known)
+        known.check(decoded, "here")
+        return decoded
     except BadFileError as error:
-        return None, str(error)
+        return str(error)
 
 
 def flipped(data, position, change):

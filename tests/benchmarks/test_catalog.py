@@ -12,10 +12,10 @@ from fopng.lab.benchmarks import (
     Scenario,
     SplitByClass,
     find_benchmark,
-    named_function,
     settable,
 )
 from fopng.lab.data import DATASETS
+from fopng.lab.data.named import named_function
 
 
 def test_the_papers_five():
@@ -101,7 +101,7 @@ class TestOwnStreams:
         [
             ("mine:wrong", TypeError, "Expected a TaskStream from mine:wrong, got list"),
             ("mine:forgetful", ValueError, "Expected validation in every task"),
-            ("mine:missing", ValueError, "Expected a function 'missing' in mine, got NoneType"),
+            ("mine:missing", ValueError, "Expected a function for 'mine:missing', got NoneType"),
             ("mine:number", ValueError, "got int"),
             ("nowhere:stream", ValueError, "Expected a module 'nowhere'"),
         ],

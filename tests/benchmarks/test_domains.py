@@ -12,15 +12,15 @@ from scipy import ndimage
 
 from fopng.lab.benchmarks import Permuted, Rotated, Scenario
 from fopng.lab.benchmarks.base import random_order
-from fopng.lab.benchmarks.domains import rotation
-from fopng.lab.data import ImageSet
+from fopng.lab.benchmarks.pixels import rotation
+from fopng.lab.data import LoadedDataset
 
 
 def small(classes=3, samples=60, shape=(1, 6, 6)):
     random = np.random.default_rng(0)
     images = random.integers(1, 256, (samples, *shape), dtype=np.uint8)
     labels = np.arange(samples) % classes
-    return ImageSet.from_arrays("small", train=(images, labels), test=(images[:30], labels[:30]))
+    return LoadedDataset.from_arrays("small", train=(images, labels), test=(images[:30], labels[:30]))
 
 
 class TestRotation:
@@ -69,7 +69,7 @@ class TestPermutations:
     def test_the_first_task_is_permuted_too(self):
         images = small()
         x, _ = Permuted("small").stream(images, seed=0, validation=False)[0].train.tensors()
-        assert not torch.equal(x, images.scaling(torch.from_numpy(images.train.images)))
+        assert not torch.equal(x, images.scaling(torch.from_numpy(images.train.inputs)))
 
     def test_train_and_test_are_permuted_alike(self):
         stream = Permuted("small").stream(small(), seed=3, validation=False)
@@ -94,7 +94,7 @@ class TestPermutations:
     def test_colours_move_together(self):
         images = small(shape=(3, 4, 4))
         x, _ = Permuted("small").stream(images, seed=0, validation=False)[0].train.tensors()
-        before = torch.from_numpy(images.train.images).float().div(255)
+        before = torch.from_numpy(images.train.inputs).float().div(255)
         pairs = {tuple(pixel) for pixel in before[0].flatten(1).T.tolist()}
         after = {tuple(pixel) for pixel in x[0].flatten(1).T.tolist()}
         np.testing.assert_allclose(sorted(pairs), sorted(after), rtol=1e-6)
@@ -144,7 +144,7 @@ def test_too_few_samples_to_hold_back():
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Permuted("small", tasks=0), "1 task or more, got 0"),
+        (lambda: Permuted("small", tasks=0), "Expected tasks of at least 1, got 0"),
         (lambda: Rotated("small", angles=()), "one angle or more"),
         (lambda: Rotated("small", angles=(float("nan"),)), "one angle or more"),
         (lambda: Permuted("small").stream(small(), seed=-1, validation=False), "seed of 0 or more, got -1"),
@@ -155,7 +155,18 @@ def test_settings_are_checked(make, problem):
         make()
 
 
-def test_only_images_can_be_moved_about():
+def test_only_images_can_be_turned():
     flat = np.zeros((20, 9)), np.arange(20) % 2
+    data = LoadedDataset.from_arrays("x", train=flat, test=flat)
     with pytest.raises(ValueError, match=r"Expected images \[channels, height, width\]"):
-        Rotated("x").stream(ImageSet.from_arrays("x", train=flat, test=flat), seed=0, validation=False)
+        Rotated("x").stream(data, seed=0, validation=False)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_inputs_that_are_no_images_are_permuted_number_by_number(dtype):
+    inputs = np.arange(40 * 6, dtype=dtype).reshape(40, 6)
+    data = LoadedDataset.from_arrays("x", train=(inputs, np.arange(40) % 2), test=(inputs[:9], np.arange(9) % 2))
+    for number, task in enumerate(Permuted("x", tasks=3).stream(data, seed=4, validation=False)):
+        x, _ = task.train.tensors()
+        assert torch.equal(x, torch.from_numpy(inputs[:, random_order(6, 4, number)]).to(x.dtype))
+        assert x.dtype == (torch.int64 if dtype is np.int64 else torch.float32)

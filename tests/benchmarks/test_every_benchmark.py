@@ -109,7 +109,7 @@ class TestThePaper:
     @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
     def test_cifar_pixels_are_normalised(self, name):
         images = images_of(name)
-        x = images.scaling(torch.from_numpy(images.train.images[::10].copy()))
+        x = images.scaling(torch.from_numpy(images.train.inputs[::10].copy()))
         torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(3), atol=0.02, rtol=0)
         torch.testing.assert_close(x.std((0, 2, 3)), torch.ones(3), atol=0.02, rtol=0)
 

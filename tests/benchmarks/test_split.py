@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from fopng.lab.benchmarks import Scenario, SplitByClass
-from fopng.lab.data import ImageSet
+from fopng.lab.data import LoadedDataset
 
 
 def images(classes=6):
     labels = np.repeat(np.arange(classes), 20)
     inputs = np.repeat(labels[:, None], 4, axis=1).astype(np.float64)
-    return ImageSet.from_arrays("small", train=(inputs, labels), test=(inputs[::2], labels[::2]))
+    return LoadedDataset.from_arrays("small", train=(inputs, labels), test=(inputs[::2], labels[::2]))
 
 
 def stream(*arguments, seed=0, validation=False, **settings):
@@ -82,8 +82,8 @@ def test_names():
         ({"tasks": 4}, "tasks of 2 classes out of 6, got 4"),
         ({"order": (0, 0)}, "different classes from 0 to 5"),
         ({"order": (0, 6)}, "different classes from 0 to 5"),
-        ({"classes_per_task": 0}, "1 class or more a task"),
-        ({"tasks": -1}, "0 tasks \\(all\\) or more"),
+        ({"classes_per_task": 0}, "Expected classes_per_task of at least 1"),
+        ({"tasks": -1}, "Expected tasks of at least 0"),
         ({"order": (0, 1), "shuffled": True}, "got both"),
     ],
 )

@@ -9,10 +9,7 @@ import web
 from fopng import __version__
 from fopng.cli import main
 from fopng.cli.machine import cores, threads_for
-from fopng.lab.data.catalog import DATASETS
-from fopng.lab.data.idx import Idx
-from fopng.lab.data.layouts import FolderLayout
-from fopng.lab.data.sources import Mirror
+from fopng.lab.data.catalog import DATASETS, Source
 
 MADE = tiny.arrays()
 FILES = tiny.zipped(tiny.idx_files(MADE))
@@ -28,7 +25,7 @@ def fopng(empty_machine, monkeypatch, command_line):
 @pytest.fixture
 def tiny_in_catalog(monkeypatch):
     with web.serve(FILES) as (site, address):
-        source = Mirror(address, tuple(FILES), FolderLayout(Idx()))
+        source = Source(address, tuple(FILES))
         monkeypatch.setitem(DATASETS, "tiny", tiny.dataset(MADE, sources=(source,)))
         site.address = address
         yield site
@@ -81,7 +78,7 @@ class TestData:
         tiny_in_catalog.status = 503
         code, out, err = fopng("data", "fetch", "tiny")
         assert (code, out) == (1, "")
-        assert "HTTP 503" in err
+        assert "503 Server Error" in err
         assert "train-images-idx3-ubyte" in err
 
     def test_verify_finds_damage(self, fopng, tiny_in_catalog, tmp_path):

@@ -12,7 +12,7 @@ from fopng.lab.benchmarks import find_benchmark
 from fopng.lab.cluster.shipping import code_for_workers, collect_goods, settle
 from fopng.lab.data.cache import open_arrays
 from fopng.lab.data.catalog import DATASETS
-from fopng.lab.data.folder import _LENT
+from fopng.lab.data.formats import _LENT
 from fopng.lab.runs.request import configurations
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fopng.cli.commands import Benchmarks
 from fopng.cli.output import show_json, show_table
 from fopng.lab.benchmarks import BENCHMARKS, PAPER, ImageBenchmark, find_benchmark, settable
-from fopng.lab.data.catalog import DATASETS
+from fopng.lab.data.catalog import DATASETS, KnownDataset
 from fopng.optim.settings import settings_of
 
 
@@ -31,17 +31,18 @@ def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
         return
     columns = ("benchmark", "tasks", "scenario", "paper", "after")
     rows = [
-        (each["name"], str(each["tasks"]), each["scenario"], "yes" if each["in_paper"] else "", each["origin"])
+        (each["name"], str(each["tasks"] or ""), each["scenario"], "yes" if each["in_paper"] else "", each["origin"])
         for each in described
     ]
     show_table(columns, rows, right=("tasks",))
 
 
 def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
+    known = DATASETS[benchmark.dataset]
     return {
         "name": benchmark.name,
         "dataset": benchmark.dataset,
-        "tasks": benchmark.task_count(DATASETS[benchmark.dataset].contents.classes),
+        "tasks": benchmark.task_count(known.contents.classes) if isinstance(known, KnownDataset) else None,
         "scenario": benchmark.scenario.value,
         "in_paper": benchmark.name in PAPER,
         "origin": benchmark.origin,
@@ -50,7 +51,7 @@ def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
 
 def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
     described = {"scenario": settings_of(type(benchmark))["scenario"], **settable(benchmark)}
-    values = {name: getattr(benchmark, name) for name in described}
+    values = {name: vars(benchmark)[name] for name in described}
     if as_json:
         show_json({"name": benchmark.name, "settings": values})
         return

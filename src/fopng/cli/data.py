@@ -9,43 +9,41 @@ import typer
 from fopng.cli.commands import DataFetch, DataList, DataPath, DataVerify
 from fopng.cli.output import megabytes, show_json, show_table
 from fopng.cli.progress import DownloadProgress
-from fopng.lab.data import fetch as fetch_dataset
-from fopng.lab.data.cache import arrays_folder, cache_folder
-from fopng.lab.data.catalog import DATASETS, find_dataset
+from fopng.lab.data.cache import cache_folder
+from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, find_dataset
 from fopng.lab.data.errors import DataError, DatasetMissingError
-from fopng.lab.data.status import status
-from fopng.lab.data.status import verify as verify_dataset
+from fopng.lab.data.fetch import fetch as fetch_dataset
+from fopng.lab.data.library import Status, status
+from fopng.lab.data.library import verify as verify_dataset
 
 
 def list_datasets(options: DataList) -> None:
     """Print the table."""
     found = {name: status(dataset, options.data_dir) for name, dataset in DATASETS.items()}
     if options.as_json:
-        show_json(
-            [
-                {
-                    "name": name,
-                    "title": DATASETS[name].title,
-                    "train": DATASETS[name].contents.train,
-                    "test": DATASETS[name].contents.test,
-                    "image": DATASETS[name].contents.image,
-                    "classes": DATASETS[name].contents.classes,
-                    "state": each.state,
-                    "place": each.place,
-                    "bytes": each.size,
-                }
-                for name, each in found.items()
-            ]
-        )
+        show_json([_described(DATASETS[name], each) for name, each in found.items()])
         return
     rows = []
     for name, each in found.items():
-        where = {"missing": f"not here; fopng data fetch {name}", "embedded": "in an installed package"}
-        contents = DATASETS[name].contents
-        samples = f"{contents.train:,} + {contents.test:,}"
+        facts = _described(DATASETS[name], each)
+        where = {
+            "missing": f"not here; fopng data fetch {name}",
+            "embedded": "in an installed package",
+            "other contents": f"{each.place} has other contents; fopng data fetch {name}",
+        }
+        samples = f"{facts['train']:,} + {facts['test']:,}" if "train" in facts else ""
         size = megabytes(each.size) if each.size else ""
-        rows.append((name, samples, str(contents.classes), size, where.get(each.state, str(each.place))))
+        rows.append((name, samples, str(facts.get("classes", "")), size, where.get(each.state, str(each.place))))
     show_table(("dataset", "train + test", "classes", "size", "where"), rows, right=("train + test", "classes", "size"))
+
+
+def _described(dataset: Dataset, found: Status) -> dict[str, Any]:
+    """What is known of a dataset before it is loaded, and where it is."""
+    facts: dict[str, Any] = {"name": dataset.name, "title": dataset.title}
+    if isinstance(dataset, KnownDataset):
+        known = dataset.contents
+        facts |= {"train": known.train, "test": known.test, "image": known.image, "classes": known.classes}
+    return {**facts, "state": found.state, "place": found.place, "bytes": found.size}
 
 
 def fetch(options: DataFetch) -> None:
@@ -60,7 +58,7 @@ def fetch(options: DataFetch) -> None:
                 again=options.again,
                 report=progress.report,
             )
-        done.append({"name": dataset.name, "source": source, "place": arrays_folder(dataset.name)})
+        done.append({"name": dataset.name, "source": source, "place": status(dataset, options.data_dir).place})
     if options.as_json:
         show_json(done)
         return

@@ -85,7 +85,7 @@ def names_in(where: str) -> Callable[[str], list[str]]:
 
 
 complete_methods = names_in("fopng.optim.registry:METHODS")
-complete_benchmarks = names_in("fopng.lab.benchmarks.catalog:BENCHMARKS")
+complete_benchmarks = names_in("fopng.lab.benchmarks.registry:BENCHMARKS")
 
 _WHAT, _HOW = "What is run", "How it is run"
 

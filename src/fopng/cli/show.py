@@ -10,7 +10,7 @@ import typer
 
 from fopng.cli.commands import Show
 from fopng.cli.output import show_json, show_table
-from fopng.lab.benchmarks.catalog import listing_order
+from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.runs.result import DamagedFileError, RunResult, read_result
 from fopng.lab.runs.scores import scores_of
 from fopng.lab.storage.locks import is_held

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
-from fopng.lab.benchmarks.catalog import listing_order
-from fopng.lab.data.catalog import DATASETS
+from fopng.lab.benchmarks.registry import listing_order
+from fopng.lab.data.catalog import DATASETS, KnownDataset
 from fopng.lab.runs.ablations import ABLATIONS
 from fopng.lab.runs.config import RunConfig, Value, canonical_json
 from fopng.lab.runs.findings import Ablation, Response, Step, rank
@@ -96,9 +96,10 @@ def papers_settings(config: RunConfig) -> dict[str, Value] | None:
 def _row(config: RunConfig) -> str | None:
     if config.benchmark in paper_benchmarks():
         return config.benchmark
-    if config.dataset not in DATASETS:
+    known = DATASETS.get(config.dataset)
+    if not isinstance(known, KnownDataset):
         return None
-    contents = DATASETS[config.dataset].contents
+    contents = known.contents
     return nearest_row(config.benchmark.partition("-")[0], channels=contents.image[0], classes=contents.classes)
 
 

@@ -1,10 +1,9 @@
 """Benchmarks: datasets made into streams of tasks."""
 
 from fopng.lab.benchmarks.base import Benchmark, ImageBenchmark, settable
-from fopng.lab.benchmarks.catalog import BENCHMARKS, PAPER, find_benchmark
-from fopng.lab.benchmarks.domains import Permuted, Rotated
-from fopng.lab.benchmarks.named import named_function
 from fopng.lab.benchmarks.own import OwnStream
+from fopng.lab.benchmarks.pixels import Permuted, Rotated
+from fopng.lab.benchmarks.registry import BENCHMARKS, PAPER, find_benchmark
 from fopng.lab.benchmarks.split import SplitByClass
 from fopng.lab.benchmarks.stream import Scenario, Task, TaskStream
 
@@ -21,6 +20,5 @@ __all__ = [
     "Task",
     "TaskStream",
     "find_benchmark",
-    "named_function",
     "settable",
 ]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fopng.lab.benchmarks.stream import Scenario, Task, TaskStream
 from fopng.lab.data.holdout import last_of_each_class
-from fopng.lab.data.images import ImageSet, Samples, load
 from fopng.lab.data.pixels import PixelMap
+from fopng.lab.data.samples import LoadedDataset, Samples, load
 from fopng.lab.data.splits import ArraySplit
 from fopng.optim.settings import SettingInfo, settings_of
 
@@ -42,13 +42,17 @@ class Benchmark(ABC):
 
 @dataclass(frozen=True)
 class ImageBenchmark(Benchmark):
-    """Tasks made from one dataset of images."""
+    """Tasks made from one dataset."""
 
     kind: ClassVar[str]
     origin: ClassVar[str]
 
-    dataset: Annotated[str, "the dataset, or a folder of images."]
+    dataset: Annotated[str, "its name, a folder of images, or module:function."]
     scenario: Annotated[Scenario, "what a model is told about the task."] = Scenario.DOMAIN
+
+    def __post_init__(self) -> None:
+        for name, setting in settable(self).items():
+            setting.check(vars(self)[name])
 
     @property
     def name(self) -> str:
@@ -68,8 +72,8 @@ class ImageBenchmark(Benchmark):
         return
 
     @abstractmethod
-    def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
-        """The stream of tasks over these images."""
+    def stream(self, data: LoadedDataset, *, seed: int, validation: bool) -> TaskStream:
+        """The stream of tasks over this dataset."""
 
 
 def settable(benchmark: Benchmark) -> Mapping[str, SettingInfo]:
@@ -79,7 +83,7 @@ def settable(benchmark: Benchmark) -> Mapping[str, SettingInfo]:
 
 
 def make_task(
-    images: ImageSet,
+    data: LoadedDataset,
     name: str,
     *,
     classes: Sequence[int],
@@ -90,31 +94,31 @@ def make_task(
     """A task of some classes of a dataset.
 
     Args:
-        images: the dataset.
+        data: the dataset.
         name: what the task is called.
         classes: the classes it is made of.
         targets: the target that stands for each of them.
         pixels: how its pixels are moved about.
         validation: whether the last tenth of each class is held back.
     """
-    target_of = np.full(images.classes, -1)
+    target_of = np.full(data.classes, -1)
     target_of[list(classes)] = targets
 
     def split(samples: Samples, chosen: NDArray[np.bool_]) -> ArraySplit:
         rows = np.flatnonzero(chosen)
         labels = target_of[samples.labels[rows]]
-        return ArraySplit(samples.images, labels, rows=rows, pixels=pixels, scaling=images.scaling)
+        return ArraySplit(samples.inputs, labels, rows=rows, pixels=pixels, scaling=data.scaling)
 
-    train = target_of[images.train.labels] >= 0
-    held_back = train & last_of_each_class(images.train.labels, VALIDATION_SHARE)
+    train = target_of[data.train.labels] >= 0
+    held_back = train & last_of_each_class(data.train.labels, VALIDATION_SHARE)
     if validation:
-        _check_held_back(images, classes, held_back)
+        _check_held_back(data, classes, held_back)
     return Task(
         name,
         tuple(classes),
-        train=split(images.train, train & ~held_back if validation else train),
-        validation=split(images.train, held_back) if validation else None,
-        test=split(images.test, target_of[images.test.labels] >= 0),
+        train=split(data.train, train & ~held_back if validation else train),
+        validation=split(data.train, held_back) if validation else None,
+        test=split(data.test, target_of[data.test.labels] >= 0),
     )
 
 
@@ -134,11 +138,11 @@ def random_order(size: int, seed: int, number: int) -> NDArray[np.int64]:
     return np.argsort(draws, kind="stable")
 
 
-def _check_held_back(images: ImageSet, classes: Sequence[int], held_back: NDArray[np.bool_]) -> None:
+def _check_held_back(data: LoadedDataset, classes: Sequence[int], held_back: NDArray[np.bool_]) -> None:
     for label in classes:
-        if not held_back[images.train.labels == label].any():
-            count = int((images.train.labels == label).sum())
+        if not held_back[data.train.labels == label].any():
+            count = int((data.train.labels == label).sum())
             raise ValueError(
-                f"Expected {VALIDATION_SHARE} training samples or more of class {label} of {images.name} to hold back "
+                f"Expected {VALIDATION_SHARE} training samples or more of class {label} of {data.name} to hold back "
                 f"a validation set, got {count}. Build the stream without validation."
             )

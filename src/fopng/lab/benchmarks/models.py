@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fopng.lab.benchmarks.dropout import Dropout
-from fopng.lab.benchmarks.named import named_function
 from fopng.lab.benchmarks.stream import TaskStream
+from fopng.lab.data.named import named_function
 
 
 class Network(nn.Module, ABC):

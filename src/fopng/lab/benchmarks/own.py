@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import final
 
 from fopng.lab.benchmarks.base import Benchmark
-from fopng.lab.benchmarks.named import named_function
 from fopng.lab.benchmarks.stream import TaskStream
+from fopng.lab.data.named import named_function
 
 
 @final

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, final
 
 from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
-from fopng.lab.data.images import ImageSet
-from fopng.optim.settings import COUNT
+from fopng.lab.data.samples import LoadedDataset
+from fopng.optim.settings import AT_LEAST_0, COUNT
 
 
 @final
@@ -24,16 +24,14 @@ class SplitByClass(ImageBenchmark):
     origin: ClassVar[str] = "Zenke et al. 2017"
 
     classes_per_task: Annotated[int, COUNT, "classes of each task."] = 2
-    tasks: Annotated[int, "how many tasks; 0 for as many as there are classes for."] = 0
+    tasks: Annotated[int, AT_LEAST_0, "how many tasks; 0 for as many as there are classes for."] = 0
     order: Annotated[
         tuple[int, ...], "the classes in the order they are learned, parted by commas; as numbered if none."
     ] = ()
     shuffled: Annotated[bool, "yes to draw the order of the classes from the seed."] = False
 
     def __post_init__(self) -> None:
-        if self.classes_per_task < 1 or self.tasks < 0:
-            given = f"classes_per_task={self.classes_per_task}, tasks={self.tasks}"
-            raise ValueError(f"Expected 1 class or more a task, and 0 tasks (all) or more, got {given}.")
+        super().__post_init__()
         if self.order and self.shuffled:
             raise ValueError("Expected an order or shuffled classes, got both. Leave one out.")
 
@@ -41,14 +39,14 @@ class SplitByClass(ImageBenchmark):
         """As many as were asked for, or as the classes fill."""
         return self.tasks or len(self.order or range(classes)) // self.classes_per_task
 
-    def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
+    def stream(self, data: LoadedDataset, *, seed: int, validation: bool) -> TaskStream:
         """The groups in the order of their classes."""
-        order = self._order(images.classes, check_seed(seed))
+        order = self._order(data.classes, check_seed(seed))
         groups = [order[start : start + self.classes_per_task] for start in range(0, len(order), self.classes_per_task)]
         tasks = tuple(
             make_task(
-                images,
-                _task_name([images.class_names[label] for label in group]),
+                data,
+                _task_name([data.class_names[label] for label in group]),
                 classes=group,
                 targets=group if self.scenario is Scenario.CLASS else range(len(group)),
                 pixels=None,
@@ -56,8 +54,8 @@ class SplitByClass(ImageBenchmark):
             )
             for group in groups
         )
-        heads = (self.classes_per_task,) * len(tasks) if self.scenario is Scenario.TASK else (images.classes,)
-        return TaskStream(self.name, tasks, self.scenario, images.input_shape, heads)
+        heads = (self.classes_per_task,) * len(tasks) if self.scenario is Scenario.TASK else (data.classes,)
+        return TaskStream(self.name, tasks, self.scenario, data.input_shape, heads)
 
     def check(self, classes: int) -> None:
         self._order(classes, seed=0)

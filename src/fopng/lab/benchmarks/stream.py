@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from torch.utils.data import Dataset
 
-from fopng.lab.data.images import ArrayLike, Samples
 from fopng.lab.data.pixels import Scaling
+from fopng.lab.data.samples import ArrayLike, Samples
 from fopng.lab.data.splits import ArraySplit, DatasetSplit, Split
 
 Source: TypeAlias = Split | Dataset[Any] | tuple[ArrayLike, ArrayLike]
@@ -130,8 +130,8 @@ def as_split(source: Source) -> Split:
     if not isinstance(source, tuple) or len(source) != 2:
         raise TypeError(f"Expected a Split, a torch Dataset or (inputs, targets), got {type(source).__name__}.")
     samples = Samples.of(*source)
-    scaling = Scaling(255) if samples.images.dtype == np.uint8 else None
-    return ArraySplit(samples.images, samples.labels, scaling=scaling)
+    scaling = Scaling(255) if samples.inputs.dtype == np.uint8 else None
+    return ArraySplit(samples.inputs, samples.labels, scaling=scaling)
 
 
 def _classes(split: Split) -> tuple[int, ...]:

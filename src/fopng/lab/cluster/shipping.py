@@ -13,8 +13,8 @@ from typing import Any, final
 
 import fopng
 from fopng.lab.data.cache import cache_folder, locked, open_arrays, save_arrays
-from fopng.lab.data.catalog import DATASETS
-from fopng.lab.data.folder import image_folder, lend_folder
+from fopng.lab.data.catalog import DATASETS, KnownDataset
+from fopng.lab.data.formats import image_folder, lend_folder
 from fopng.lab.data.library import load_arrays
 from fopng.lab.runs.config import RunConfig
 
@@ -73,8 +73,8 @@ def collect_goods(configs: Iterable[RunConfig], data_dir: Path | None, put: Call
     arrays: dict[str, Handle] = {}
     folders: dict[str, Folder] = {}
     for name in sorted({config.dataset for config in configs}):
-        if name in DATASETS:
-            arrays[name] = put(load_arrays(DATASETS[name], data_dir))
+        if isinstance(known := DATASETS.get(name), KnownDataset):
+            arrays[name] = put(load_arrays(known, data_dir))
         elif (folder := image_folder(name)) is not None:
             files = {
                 path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
@@ -87,7 +87,9 @@ def settle(goods: Goods, get: Callable[[Handle], Any]) -> None:
     """Put the data where runs on this machine find them, unless an earlier worker did; `get` fetches what a handle stands for."""
     _find_a_cache()
     for name, handle in goods.arrays.items():
-        contents = DATASETS[name].contents
+        known = DATASETS[name]
+        assert isinstance(known, KnownDataset)
+        contents = known.contents
         if open_arrays(name, contents) is None:
             with locked(name):
                 if open_arrays(name, contents) is None:

@@ -1,10 +1,9 @@
 """Datasets: found, fetched and verified by name, and handed out in batches."""
 
-from fopng.lab.data.catalog import DATASETS, Dataset
+from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, register
 from fopng.lab.data.errors import BadFileError, DataError, DatasetMissingError, FetchError
-from fopng.lab.data.fetching import fetch
-from fopng.lab.data.images import ImageSet, Samples, load
 from fopng.lab.data.pixels import PixelMap, Scaling
+from fopng.lab.data.samples import LoadedDataset, Samples, load
 from fopng.lab.data.splits import ArraySplit, Batches, DatasetSplit, Split
 
 __all__ = [
@@ -17,11 +16,12 @@ __all__ = [
     "DatasetMissingError",
     "DatasetSplit",
     "FetchError",
-    "ImageSet",
+    "KnownDataset",
+    "LoadedDataset",
     "PixelMap",
     "Samples",
     "Scaling",
     "Split",
-    "fetch",
     "load",
+    "register",
 ]

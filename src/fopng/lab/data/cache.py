@@ -1,10 +1,12 @@
-"""The user's cache folder: decoded arrays as .npy files, written whole or not at all, and the lock that guards them."""
+"""The user's cache folder: decoded arrays as .npy files, written whole or not at all, and the lock that guards them.
+
+Worth its code: a cached dataset opens in a millisecond (decoding takes 0.3 to 1.4 seconds) and processes share its memory.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,22 +14,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
-from fopng.lab.data.contents import PARTS, Arrays, ByteArray, Contents
-from fopng.lab.storage.locks import hold_when_free
+from fopng.lab.data.formats import PARTS, Arrays, Contents
 
 
 def cache_folder() -> Path:
     """FOPNG_CACHE, or `fopng` in the cache folder of this system's user."""
     if own := os.environ.get("FOPNG_CACHE"):
         return Path(own).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "fopng"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fopng"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "fopng"
-    return Path.home() / ".cache" / "fopng"
+    from pooch import os_cache  # a tenth of a second, of use only here
+
+    return Path(os_cache("fopng"))
 
 
 def arrays_folder(name: str) -> Path:
@@ -35,19 +33,19 @@ def arrays_folder(name: str) -> Path:
     return cache_folder() / "arrays" / name
 
 
-def downloads_folder(name: str) -> Path:
-    """Where unfinished downloads of a dataset wait to be resumed."""
-    return cache_folder() / "downloads" / name
-
-
 @contextmanager
-def locked(name: str, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(name: str, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Only one process at a time decodes or fetches a dataset; `waiting` is called when another one holds the lock."""
     folder = cache_folder() / "locks"
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(hold_when_free(folder / f"{name}.lock", waiting=waiting))
+            lock = FileLock(folder / f"{name}.lock")
+            try:
+                held.enter_context(lock.acquire(blocking=False))
+            except Timeout:
+                waiting()
+                held.enter_context(lock)
         except OSError as error:
             # Without a place for the lock there is none to share.
             warn_unwritable(error)
@@ -74,7 +72,10 @@ def save_arrays(name: str, arrays: Arrays) -> None:
         written = Path(scratch) / name
         written.mkdir()
         for part in PARTS:
-            _write(written / f"{part}.npy", arrays[part])
+            with (written / f"{part}.npy").open("wb") as stream:
+                np.save(stream, np.ascontiguousarray(arrays[part]))
+                stream.flush()
+                os.fsync(stream.fileno())
         # A damaged folder is moved away first: a rename never replaces a folder that holds files.
         if target.exists():
             target.rename(Path(scratch) / "damaged")
@@ -86,21 +87,9 @@ def remove_arrays(name: str) -> None:
     shutil.rmtree(arrays_folder(name), ignore_errors=True)
 
 
-def remove_downloads(name: str) -> None:
-    """Forget what was downloaded for a dataset."""
-    shutil.rmtree(downloads_folder(name), ignore_errors=True)
-
-
 def warn_unwritable(error: Exception) -> None:
     """Say that arrays cannot be kept: loading works, but decodes again every time."""
     warnings.warn(
         f"Expected a cache folder that can be written, got: {error}. Every load decodes again; set FOPNG_CACHE to one.",
         stacklevel=2,
     )
-
-
-def _write(path: Path, array: ByteArray) -> None:
-    with path.open("wb") as stream:
-        np.save(stream, np.ascontiguousarray(array))
-        stream.flush()
-        os.fsync(stream.fileno())

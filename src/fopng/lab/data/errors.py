@@ -11,7 +11,11 @@ class BadFileError(DataError):
     """A file is not what its name promises: truncated, oversized, of another kind, or of other contents."""
 
     def __init__(self, file: str, problem: str) -> None:
-        super().__init__(f"{file}: {problem}")
+        super().__init__(file, problem)
+        self.file, self.problem = file, problem
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.problem}"
 
 
 class DatasetMissingError(DataError):

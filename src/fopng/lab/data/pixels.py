@@ -31,8 +31,8 @@ class PixelMap:
         return hash(self.source.tobytes())
 
     def __call__(self, images: NDArray[Any]) -> NDArray[Any]:
-        """New images from old, [n, channels, height, width]; every channel moves alike."""
-        flat = images.reshape(*images.shape[:2], -1)
+        """New images from old, [n, channels, height, width], every channel moved alike; or new inputs [n, ...] of another shape."""
+        flat = images.reshape(*images.shape[: _fixed(images)], -1)
         moved: NDArray[Any] = flat.take(self._taken, axis=-1)
         if self._inside is not None:
             moved *= self._inside
@@ -40,10 +40,15 @@ class PixelMap:
 
     def on_device(self, images: torch.Tensor) -> torch.Tensor:
         """The same where the images are."""
-        moved = images.flatten(2).index_select(-1, torch.from_numpy(self._taken).to(images.device))
+        moved = images.flatten(_fixed(images)).index_select(-1, torch.from_numpy(self._taken).to(images.device))
         if self._inside is not None:
             moved *= torch.from_numpy(self._inside).to(images.device)
         return moved.view(images.shape)
+
+
+def _fixed(images: NDArray[Any] | torch.Tensor) -> int:
+    """How many axes at the front stay where they are: samples, and an image's channels."""
+    return 2 if images.ndim == 4 else 1
 
 
 @final

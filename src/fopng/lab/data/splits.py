@@ -28,7 +28,7 @@ CHUNK_NUMBERS = 1 << 19
 
 
 class Split(ABC):
-    """Samples in a fixed order: inputs x [n, ...], float32, and targets y [n], int64, made when they are asked for."""
+    """Samples in a fixed order: inputs x [n, ...], float32 or int64, and targets y [n], int64, made when they are asked for."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -116,7 +116,7 @@ class ArraySplit(Split):
         targets: the target of each row, [n].
         rows: which of the N inputs belong here, [n]; all of them when None.
         pixels: how the pixels of [n, channels, height, width] images are moved.
-        scaling: how raw values become float32; only converted when None.
+        scaling: how raw values become float32; None for `as_numbers`.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class ArraySplit(Split):
         there = torch.device(device or "cpu")
         keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and self._file is not None
         x = self._taken_there(taken, there) if keep else self._taken_here(taken).to(device)
-        x = x.to(torch.float32) if self._scaling is None else self._scaling(x)
+        x = as_numbers(x) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
 
     def _taken_here(self, rows: NDArray[np.int64]) -> Tensor:
@@ -231,6 +231,12 @@ def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
     return np.array([-1]) if rows is None else rows
 
 
+def as_numbers(x: Tensor) -> Tensor:
+    """Whole numbers, such as tokens, as int64; bytes and all others as float32."""
+    kept = x.is_floating_point() or x.dtype in (torch.uint8, torch.bool)
+    return x.to(torch.float32 if kept else torch.int64)
+
+
 @final
 class DatasetSplit(Split):
     """The samples of any `torch.utils.data.Dataset` that has a length and gives (input, target) pairs."""
@@ -264,7 +270,7 @@ class DatasetSplit(Split):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise TypeError(f"Expected (input, target) from the dataset, got {type(item).__name__} for sample {row}.")
         try:
-            return torch.as_tensor(item[0], dtype=torch.float32), torch.as_tensor(item[1], dtype=torch.int64)
+            return as_numbers(torch.as_tensor(item[0])), torch.as_tensor(item[1], dtype=torch.int64)
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(item[0]).__name__
             raise TypeError(

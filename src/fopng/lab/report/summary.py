@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
-from fopng.lab.benchmarks.catalog import listing_order
+from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.report.families import Family
 from fopng.lab.report.lines import Line, label_of
 from fopng.lab.report.standing import standings

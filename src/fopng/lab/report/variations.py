@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar, final
 
-from fopng.lab.benchmarks.catalog import listing_order
+from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.report.lines import Line, label_of, labelled
 from fopng.lab.report.summary import details_of
 from fopng.lab.report.words import shown

@@ -11,8 +11,7 @@ from typing import Any, cast, final
 
 from fopng.lab.benchmarks import Benchmark, ImageBenchmark, Scenario, find_benchmark, settable
 from fopng.lab.benchmarks.models import find_model, model_for
-from fopng.lab.data.catalog import DATASETS, find_dataset
-from fopng.lab.data.folder import image_folder
+from fopng.lab.data.catalog import DATASETS, KnownDataset
 from fopng.lab.engine import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.hyperparameters import PaperEntry, nearest_row, paper_benchmarks, paper_entry
@@ -165,9 +164,10 @@ class _Described:
 
 
 def _described(tasks: Benchmark, seed: int, validation: bool, data_dir: Path | None) -> _Described:
-    """By the catalogue of datasets; only somebody's own stream or folder is looked at."""
-    if isinstance(tasks, ImageBenchmark) and (tasks.dataset in DATASETS or image_folder(tasks.dataset) is None):
-        contents = find_dataset(tasks.dataset).contents
+    """By the catalogue of datasets; only somebody's own stream or data is looked at."""
+    known = DATASETS.get(tasks.dataset) if isinstance(tasks, ImageBenchmark) else None
+    if isinstance(tasks, ImageBenchmark) and isinstance(known, KnownDataset):
+        contents = known.contents
         tasks.check(contents.classes)
         return _Described(tasks.scenario.value, contents.image[0], contents.classes)
     return _looked_at(tasks, seed, validation, data_dir, Path.cwd())

@@ -17,14 +17,15 @@ class StackedSamples:
     Args:
         splits: one a run, all of one length.
         device: where the samples live.
-        dtype: of the inputs.
+        dtype: of inputs that are no whole numbers.
     """
 
     def __init__(self, splits: Sequence[Split], device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         if len({len(split) for split in splits}) > 1:
             raise NotStackable(f"Expected tasks of one size for runs side by side, got {[len(s) for s in splits]}.")
         pairs = [split.tensors(device) for split in (splits[:1] if are_shared(splits) else splits)]
-        self.x, self.y = torch.stack([x for x, _ in pairs]).to(dtype), torch.stack([y for _, y in pairs])
+        self.x, self.y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+        self.x = self.x.to(dtype) if self.x.is_floating_point() else self.x
         self.replicas = len(splits)
         self._own = torch.arange(self.x.shape[0], device=device)[:, None]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 
 from fopng.lab.benchmarks.base import Benchmark, ImageBenchmark
-from fopng.lab.benchmarks.domains import Permuted, Rotated
 from fopng.lab.benchmarks.own import OwnStream
+from fopng.lab.benchmarks.pixels import Permuted, Rotated
 from fopng.lab.benchmarks.split import SplitByClass
 from fopng.lab.benchmarks.stream import Scenario
 from fopng.lab.data.catalog import DATASETS
-from fopng.lab.data.folder import image_folder
+from fopng.lab.data.formats import image_folder
 
 KINDS: dict[str, type[ImageBenchmark]] = {each.kind: each for each in (SplitByClass, Rotated, Permuted)}
 
@@ -46,11 +46,14 @@ def listing_order(name: str) -> tuple[int, str]:
 
 
 def find_benchmark(reference: str) -> Benchmark:
-    """A benchmark by name, by `module:function`, or over a folder of images (`FOLDER`, `rotated-FOLDER`)."""
+    """A benchmark by its name, by `module:function`, or over somebody's own data.
+
+    `rotated-FOLDER` and `split-module:function` are benchmarks of a folder of images and of what a function returns.
+    """
     if reference in BENCHMARKS:
         return BENCHMARKS[reference]
     kind, _, dataset = reference.partition("-")
-    if kind in KINDS and image_folder(dataset) is not None:
+    if kind in KINDS and (dataset in DATASETS or ":" in dataset or image_folder(dataset) is not None):
         return KINDS[kind](dataset)
     if image_folder(reference) is not None:
         return SplitByClass(reference, Scenario.TASK)

@@ -1,4 +1,4 @@
-"""Someone's own Python object, named `module:function` on a command line."""
+"""Someone's own Python object, named `module:name` on a command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any
 
 
-def named_function(reference: str) -> Callable[..., Any]:
-    """The function that `module:function` names; modules in the current folder are found too.
-
-    >>> named_function("math:sqrt")(4.0)
-    2.0
-    """
+def named_object(reference: str) -> object:
+    """What `module:name` names; modules in the current folder are found too."""
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
         raise ValueError(f"Expected module:function, got {reference!r}.")
@@ -28,7 +24,16 @@ def named_function(reference: str) -> Callable[..., Any]:
             raise  # the user's module is there; one that it imports is not
         where = f"in {Path.cwd()} or among the installed packages"
         raise ValueError(f"Expected a module {module_name!r} {where}, got none, for {reference!r}.") from error
-    found: object = vars(module).get(name)
+    return vars(module).get(name)
+
+
+def named_function(reference: str) -> Callable[..., Any]:
+    """The function that `module:function` names.
+
+    >>> named_function("math:sqrt")(4.0)
+    2.0
+    """
+    found = named_object(reference)
     if not callable(found):
-        raise ValueError(f"Expected a function {name!r} in {module.__name__}, got {type(found).__name__}.")
+        raise ValueError(f"Expected a function for {reference!r}, got {type(found).__name__}.")
     return found

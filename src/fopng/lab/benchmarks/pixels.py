@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated, ClassVar, final
 
 import numpy as np
 
 from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
-from fopng.lab.data.images import ImageSet
 from fopng.lab.data.pixels import PixelMap
+from fopng.lab.data.samples import LoadedDataset
 from fopng.optim.settings import COUNT
 
 
@@ -20,26 +21,20 @@ from fopng.optim.settings import COUNT
 class PixelBenchmark(ImageBenchmark):
     """Every task has all the classes, and moves the pixels in its own way."""
 
-    def stream(self, images: ImageSet, *, seed: int, validation: bool) -> TaskStream:
+    def stream(self, data: LoadedDataset, *, seed: int, validation: bool) -> TaskStream:
         """Targets are the classes; class-incremental tasks count on where the task before ended."""
-        if len(images.input_shape) != 3:
-            shape = images.input_shape
-            raise ValueError(f"Expected images [channels, height, width] for a {self.kind} benchmark, got {shape}.")
-        _, height, width = images.input_shape
-        classes, tasks = range(images.classes), []
-        for number, (name, pixels) in enumerate(self.pixel_maps(height, width, check_seed(seed))):
-            offset = number * images.classes if self.scenario is Scenario.CLASS else 0
+        classes, tasks = range(data.classes), []
+        for number, (name, pixels) in enumerate(self.pixel_maps(data.input_shape, check_seed(seed))):
+            offset = number * data.classes if self.scenario is Scenario.CLASS else 0
             targets = [offset + label for label in classes]
-            tasks.append(
-                make_task(images, name, classes=classes, targets=targets, pixels=pixels, validation=validation)
-            )
+            tasks.append(make_task(data, name, classes=classes, targets=targets, pixels=pixels, validation=validation))
         return TaskStream(
-            self.name, tuple(tasks), self.scenario, images.input_shape, self._heads(images.classes, len(tasks))
+            self.name, tuple(tasks), self.scenario, data.input_shape, self._heads(data.classes, len(tasks))
         )
 
     @abstractmethod
-    def pixel_maps(self, height: int, width: int, seed: int) -> Iterator[tuple[str, PixelMap]]:
-        """The name and the map of each task."""
+    def pixel_maps(self, shape: tuple[int, ...], seed: int) -> Iterator[tuple[str, PixelMap]]:
+        """The name and the map of each task, for inputs of this shape."""
 
     def _heads(self, classes: int, tasks: int) -> tuple[int, ...]:
         if self.scenario is Scenario.TASK:
@@ -57,18 +52,18 @@ class Permuted(PixelBenchmark):
 
     tasks: Annotated[int, COUNT, "how many tasks."] = 5
 
-    def __post_init__(self) -> None:
-        if self.tasks < 1:
-            raise ValueError(f"Expected 1 task or more, got {self.tasks}.")
-
     def task_count(self, classes: int) -> int:
         """As many as were asked for."""
         return self.tasks
 
-    def pixel_maps(self, height: int, width: int, seed: int) -> Iterator[tuple[str, PixelMap]]:
-        """A permutation a task; a longer stream of the same seed begins with the shorter one's."""
+    def pixel_maps(self, shape: tuple[int, ...], seed: int) -> Iterator[tuple[str, PixelMap]]:
+        """A permutation a task, of an image's pixels or of the numbers of another input.
+
+        A longer stream of the same seed begins with the shorter one's.
+        """
+        pixels = prod(shape[1:] if len(shape) == 3 else shape)
         for number in range(self.tasks):
-            yield f"permutation {number + 1}", PixelMap(random_order(height * width, seed, number))
+            yield f"permutation {number + 1}", PixelMap(random_order(pixels, seed, number))
 
 
 @final
@@ -82,6 +77,7 @@ class Rotated(PixelBenchmark):
     angles: Annotated[tuple[float, ...], "degrees of each task, parted by commas."] = (0.0, 10.0, 20.0, 30.0, 40.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.angles or not np.isfinite(self.angles).all():
             raise ValueError(f"Expected one angle or more in degrees, got {self.angles}.")
 
@@ -89,8 +85,11 @@ class Rotated(PixelBenchmark):
         """One an angle."""
         return len(self.angles)
 
-    def pixel_maps(self, height: int, width: int, seed: int) -> Iterator[tuple[str, PixelMap]]:
+    def pixel_maps(self, shape: tuple[int, ...], seed: int) -> Iterator[tuple[str, PixelMap]]:
         """A rotation an angle; the seed plays no part."""
+        if len(shape) != 3:
+            raise ValueError(f"Expected images [channels, height, width] for a rotated benchmark, got {shape}.")
+        _, height, width = shape
         for angle in self.angles:
             yield f"{angle:g} degrees", rotation(angle, height, width)
 
