@@ -62,7 +62,6 @@ bench: $(STAMP) ## measure; tables on the terminal, JSON under bench/results
 	$(BIN)/python bench/scale.py ranks
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/scale.py ray --waves 2
-	$(BIN)/python bench/scale.py dispatch
 
 format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff check --fix .

@@ -30,7 +30,7 @@ from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.observers import JsonLog, progress
 from fopng.lab.engine.stages import Stage
 from fopng.lab.runs.request import build, configurations
-from fopng.lab.runs.runner import LOGGED_STEPS
+from fopng.lab.schedule.runner import LOGGED_STEPS
 from fopng.lab.storage.checkpoint import Checkpoint
 
 CPU = torch.device("cpu")

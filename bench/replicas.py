@@ -39,10 +39,10 @@ from fopng.lab.engine.loop import plain_arithmetic, predict_task
 from fopng.lab.engine.streams import Turns, in_turns
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
-from fopng.lab.runs.groups import EngineName
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.groups import EngineName
+from fopng.lab.schedule.runner import Runner
 from fopng.optim.pipeline import Pipeline
 from fopng.optim.task import Task
 from handwritten import HandWritten
@@ -283,9 +283,9 @@ def on_cpu(steps: int, rounds: int) -> dict[str, object]:
 def _whole(configs: Sequence[RunConfig], engine: EngineName) -> float:
     """The seconds of whole runs, results and all, in a folder of their own."""
     with tempfile.TemporaryDirectory() as folder:
-        workshop = Workshop(store=Store(Path(folder)), device=torch.device("cpu"), engine=engine)
+        runner = Runner(store=Store(Path(folder)), device=torch.device("cpu"), engine=engine)
         start = time.perf_counter()
-        results = workshop.do(configs)
+        results = runner.do(configs)
         assert all(result.status == "finished" for result in results)
         return time.perf_counter() - start
 

@@ -1,7 +1,6 @@
 """Beyond one machine and one process: what it costs.
 
     python bench/scale.py ray [--seconds 60] [--waves 4]     the overhead of Ray a wave, against the same waves without it
-    python bench/scale.py dispatch [--runs 10000]            the driver's own time for many runs that take none
     python bench/scale.py ranks [--processes 1 2 4]          one run over several processes: memory and time of a process
 
 What they measure is told in bench/cluster.py and bench/ranks.py.
@@ -11,7 +10,7 @@ import argparse
 
 import torch
 
-from cluster import dispatch, on_ray, report
+from cluster import on_ray, report
 from ranks import ranks
 
 
@@ -22,8 +21,6 @@ def main() -> None:
     ray = commands.add_parser("ray", help="the overhead of Ray a wave")
     ray.add_argument("--seconds", type=float, default=60.0)
     ray.add_argument("--waves", type=int, default=4)
-    many = commands.add_parser("dispatch", help="the driver's own time for many runs")
-    many.add_argument("--runs", type=int, default=10_000)
     several = commands.add_parser("ranks", help="memory and time of a process against their number")
     several.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     arguments = parser.parse_args()
@@ -31,11 +28,8 @@ def main() -> None:
         ranks(arguments.processes)
         return
     torch.set_num_threads(1)
-    if arguments.command == "ray":
-        words = f"ray --seconds {arguments.seconds:g} --waves {arguments.waves}"
-        report("ray", words, on_ray(arguments.seconds, arguments.waves))
-    else:
-        report("dispatch", f"dispatch --runs {arguments.runs}", dispatch(arguments.runs))
+    words = f"ray --seconds {arguments.seconds:g} --waves {arguments.waves}"
+    report("ray", words, on_ray(arguments.seconds, arguments.waves))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -11,18 +11,19 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from fopng.cli.machine import threads_used
 from fopng.cli.output import show_json, show_table
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.run_options import parse_seeds
-from fopng.cli.work import do_runs, raise_for, workshop
+from fopng.cli.work import do_runs
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.report.claims import Evidence, Finding
 from fopng.lab.runs.config import RunConfig
-from fopng.lab.runs.cost import Cost
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import Store, load_results
+from fopng.lab.schedule.cost import Cost
+from fopng.lab.schedule.machine import threads_used
+from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
 from reproduction import FOLDER, RESULTS
 from reproduction.claims import judge
@@ -42,7 +43,9 @@ def paper(options: Paper) -> None:
         say(f"Part {number} of {len(parts)}: {part.title}")
         # The paper's value of an ablated setting was done with the comparison.
         new = [config for config in configs if config.key not in done]
-        done |= {result.config.key: result for result in do_runs(new, options.means(keep_going=True))} if new else {}
+        done |= {
+            result.config.key: result for result in do_runs(new, options.runner(keep_going=True), again=options.again)
+        }
     results = list(done.values())
     findings = judge(results)
     if options.as_json:
@@ -95,9 +98,9 @@ class _Planned:
 
 
 def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: Paper, *, estimate: bool) -> list[_Planned]:
-    shop = workshop(options.means(), say, lambda: False)
+    runner = replace(options.runner(), notice=say)
     known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
-    cost, counted, rows = Cost(shop, known), set[str](), []
+    cost, counted, rows = Cost(runner, known), set[str](), []
     for part, configs in parts:
         # The paper's value of an ablated setting is done with the comparison already.
         new = [config for config in configs if config.key not in counted]
@@ -106,8 +109,8 @@ def _planned(parts: Sequence[tuple[Part, list[RunConfig]]], options: Paper, *, e
         if estimate and new:
             with threads_used(options.threads, new[0].model):
                 # what groups gain that share a GPU is not known beforehand
-                seconds = cost.seconds(new, 1 if shop.device.type == "cuda" else options.jobs)
-        rows.append(_Planned(part.title, len(new), len(shop.unfinished(new)), seconds))
+                seconds = cost.seconds(new, 1 if runner.device.type == "cuda" else options.jobs)
+        rows.append(_Planned(part.title, len(new), len(runner.unfinished(new)), seconds))
     return rows
 
 

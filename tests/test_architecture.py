@@ -19,10 +19,7 @@ LAYERS = [
     *("core", "parallel", "gradients", "curvature", "memory", "optim", "integrations"),
     *(
         f"lab/{folder}"
-        for folder in (
-            *("storage", "data", "benchmarks", "engine", "runs", "sweep", "analysis", "report"),
-            "cluster",
-        )
+        for folder in ("storage", "data", "benchmarks", "engine", "runs", "schedule", "sweep", "analysis", "report")
     ),
     "cli",
 ]

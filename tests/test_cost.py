@@ -4,19 +4,19 @@ import dataclasses
 
 import pytest
 
-import fopng.lab.runs.cost as cost_module
-from fopng.lab.runs.cost import Cost, Rate, measure, told_from
+import fopng.lab.schedule.cost as cost_module
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.request import configurations
 from fopng.lab.runs.result import RunResult
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.cost import Cost, Rate, measure, told_from
+from fopng.lab.schedule.runner import Runner
 from small_runs import CPU, plan
 
 
 @pytest.fixture
 def shop(tmp_path, shared_cache):
-    return Workshop(store=Store(tmp_path), device=CPU)
+    return Runner(store=Store(tmp_path), device=CPU)
 
 
 def configs(method="sgd", seeds=3, **changes):

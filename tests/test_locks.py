@@ -14,59 +14,47 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from fopng.lab.storage import locks
-with getattr(locks, sys.argv[2])(Path(sys.argv[1])):
+with locks.hold(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
 """
 
-KINDS = ["hold_file_lock", "hold_exclusive_file"]
 
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def hold(kind):
-    return getattr(locks, kind)
-
-
-def test_the_loser_is_told_who_holds_it_and_gets_it_when_that_one_ends(tmp_path, kind, hold):
+def test_the_loser_is_told_who_holds_it_and_gets_it_when_that_one_ends(tmp_path):
     path = tmp_path / "lock"
-    process = start(HOLD, str(path), kind)
+    process = start(HOLD, str(path))
     with (
         pytest.raises(locks.HeldError, match=rf"Expected {tmp_path} to be free, .* process {process.pid} on"),
-        hold(path),
+        locks.hold(path),
     ):
         pass
     rest(process)
-    with hold(path):
+    with locks.hold(path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_dies_with_its_process(tmp_path, kind, hold):
+def test_a_lock_dies_with_its_process(tmp_path):
     path = tmp_path / "lock"
-    kill_after(start(HOLD, str(path), kind), 0)
+    kill_after(start(HOLD, str(path)), 0)
     assert path.exists()
-    with hold(path):
+    with locks.hold(path):
         pass
 
 
-def test_one_process_does_not_hold_it_twice(tmp_path, hold):
+def test_one_process_does_not_hold_it_twice(tmp_path):
     path = tmp_path / "lock"
-    with hold(path), pytest.raises(locks.HeldError, match=f"process {os.getpid()} on"), hold(path):
+    with locks.hold(path), pytest.raises(locks.HeldError, match=f"process {os.getpid()} on"), locks.hold(path):
         pass
-    with hold(path):
+    with locks.hold(path):
         pass
 
 
-def test_an_error_inside_lets_go(tmp_path, hold):
+def test_an_error_inside_lets_go(tmp_path):
     path = tmp_path / "lock"
-    with pytest.raises(ZeroDivisionError), hold(path):
+    with pytest.raises(ZeroDivisionError), locks.hold(path):
         raise ZeroDivisionError
-    with hold(path):
+    with locks.hold(path):
         pass
 
 
@@ -79,7 +67,7 @@ print("ready", flush=True)
 end = time.monotonic() + 0.5
 while time.monotonic() < end:
     try:
-        with getattr(locks, sys.argv[2])(path):
+        with locks.hold(path):
             inside = path.with_name("inside")
             inside.mkdir()
             inside.rmdir()
@@ -88,8 +76,8 @@ while time.monotonic() < end:
 """
 
 
-def test_processes_that_contend_are_never_inside_together(tmp_path, kind):
-    contenders = [start(CONTEND, str(tmp_path / "lock"), kind) for _ in range(3)]
+def test_processes_that_contend_are_never_inside_together(tmp_path):
+    contenders = [start(CONTEND, str(tmp_path / "lock")) for _ in range(3)]
     assert [(rest(contender), contender.returncode) for contender in contenders] == [("", 0)] * 3
 
 
@@ -143,10 +131,10 @@ def test_whether_a_lock_is_held_can_be_seen_without_taking_it(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"{}", b'{"process": 1, "host": "elsewhere"}'])
-def test_a_lock_file_that_cannot_be_judged_counts_as_held(tmp_path, content):
+def test_a_file_that_a_dead_process_left_does_not_keep_a_run(tmp_path, content):
     path = tmp_path / "lock"
     path.write_bytes(content)
-    with pytest.raises(locks.HeldError, match="if it is gone, delete"), locks.hold_exclusive_file(path):
+    assert locks.is_held(path), "that it is free is only known by trying"
+    with locks.hold(path):
         pass
-    with locks.hold_file_lock(path):
-        pass
+    assert not path.exists()

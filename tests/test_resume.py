@@ -1,5 +1,6 @@
 """No run is lost: processes that are killed, disks that are full, files that are cut short, two at the same work."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -15,8 +16,8 @@ import torch
 
 from fopng.lab.engine import train
 from fopng.lab.runs.request import build, configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.runner import Runner
 from fopng.lab.storage.atomic import WriteError
 from fopng.lab.storage.checkpoint import SLOTS, Checkpoint
 from fopng.lab.storage.locks import HeldError
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 def processes():
     """Processes that begin in no time: each is forked from a server that has torch loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fopng.lab.runs.runner"])
+    context.set_forkserver_preload(["fopng.lab.schedule.runner"])
     return context
 
 
@@ -132,9 +133,9 @@ class TestTogether:
     """Several processes at the same runs."""
 
     def test_a_run_that_is_held_is_refused(self, tmp_path):
-        workshop = Workshop(store=Store(tmp_path), device=CPU)
+        workshop = Runner(store=Store(tmp_path), device=CPU)
         with workshop.store.folder(RUN).claim(), pytest.raises(HeldError, match="held by process"):
-            workshop.do_one(RUN)
+            dataclasses.replace(workshop, wait=False).do([RUN])
 
     def test_two_share_the_runs_and_both_have_all_the_results(self, processes, tmp_path, shared_cache):
         queue = processes.SimpleQueue()
@@ -150,7 +151,7 @@ class TestTogether:
         assert sum(done) == len(first["results"]) == 4
 
     def test_when_the_other_dies_its_run_is_taken_over(self, processes, tmp_path, shared_cache):
-        workshop = Workshop(store=Store(tmp_path), device=CPU)
+        workshop = Runner(store=Store(tmp_path), device=CPU)
         child = processes.Process(target=hold, args=(tmp_path, shared_cache))
         child.start()
         lock = workshop.store.folder(RUN).path / "lock"
@@ -162,7 +163,7 @@ class TestTogether:
             said.append(sentence)
             os.kill(child.pid, signal.SIGKILL)
 
-        [result] = Workshop(store=workshop.store, device=CPU, notice=say).do([RUN])
+        [result] = Runner(store=workshop.store, device=CPU, notice=say).do([RUN])
         child.join()
         assert result.status == "finished"
         assert "is being done elsewhere; waiting for it" in said[0]
@@ -181,7 +182,7 @@ def do_all(root, cache, queue):
     request = configurations(
         benchmark="split-digits", methods=["sgd"], seeds=range(4), epochs=1, assignments=["tasks=2"]
     )
-    results = Workshop(store=Store(root), device=CPU, observers=[Counter()], engine="single").do(request)
+    results = Runner(store=Store(root), device=CPU, observers=[Counter()], engine="single").do(request)
     queue.put({"done": done.count("RunEnded"), "results": [result.as_dict() for result in results]})
 
 

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 import fopng.lab.engine.streams
-import fopng.lab.runs.batched
+import fopng.lab.schedule.batched
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.streams import Turns, in_turns
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.inline import do_inline
+from fopng.lab.schedule.runner import Runner, Work
+from fopng.lab.schedule.view import View
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -27,18 +29,28 @@ def wanted():
     return configurations(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=1, assignments=["tasks=2"])
 
 
-def shop(folder, **more):
-    return Workshop(store=Store(folder), device=CPU, engine="replicas", **more)
+def do(folder, wanted, **more):
+    """In this process: what `jobs` means on a GPU."""
+    runner = Runner(store=Store(folder), device=CPU, engine="replicas", **more)
+    work = Work(runner, wanted)
+    work.read()
+    do_inline(work)
+    return [work.done[config.key] for config in wanted if config.key in work.done]
 
 
 def accuracies(results):
     return [(result.config.key, result.accuracy, result.accuracy_before) for result in results]
 
 
+class Ended(View):
+    def __init__(self, results):
+        self.ended = results.append
+
+
 def test_the_same_numbers_as_one_after_another(wanted, tmp_path):
-    expected = accuracies(shop(tmp_path / "one").do(wanted))
+    expected = accuracies(do(tmp_path / "one", wanted))
     ended = []
-    found = shop(tmp_path / "many", lanes=2, ended=ended.append).do(wanted)
+    found = do(tmp_path / "many", wanted, jobs=2, view=Ended(ended))
     assert accuracies(found) == expected
     assert {result.config.key for result in ended} == {config.key for config in wanted}
     assert all(result.peak_memory_bytes is None for result in found)
@@ -56,30 +68,31 @@ def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
         inside.release()
 
     monkeypatch.setattr(fopng.lab.engine.batched.steps.Stepper, "take", noted)
-    shop(tmp_path, lanes=3).do(wanted)
+    do(tmp_path, wanted, jobs=3)
     changes = sum(one != other for one, other in itertools.pairwise(log))
     assert len(set(log)) == 3
     assert changes > len(log) // 32
 
 
 def test_an_error_ends_all_and_loses_nothing(wanted, tmp_path, monkeypatch):
-    expected = accuracies(shop(tmp_path / "one").do(wanted))
-    train = fopng.lab.runs.batched.train_replicas
+    expected = accuracies(do(tmp_path / "one", wanted))
+    train = fopng.lab.schedule.batched.train_replicas
 
     def fails(plans, **more):
         if "fopng" in plans[0].label:
             raise RuntimeError("no such luck")
         return train(plans, **more)
 
-    monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", fails)
+    monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", fails)
     with pytest.raises(RuntimeError, match="no such luck"):
-        shop(tmp_path / "many", lanes=3).do(wanted)
+        do(tmp_path / "many", wanted, jobs=3)
     told = []
-    going = shop(tmp_path / "many", lanes=3, keep_going=True, notice=told.append)
-    monkeypatch.setattr("fopng.lab.runs.runner.train", lambda plan, **more: fails([plan], **more))
-    assert accuracies(going.do(wanted)) == [each for each in expected if each[0] not in _keys(wanted, "fopng")]
+    monkeypatch.setattr("fopng.lab.schedule.inline.train", lambda plan, **more: fails([plan], **more))
+    assert accuracies(do(tmp_path / "many", wanted, jobs=3, keep_going=True, notice=told.append)) == [
+        each for each in expected if each[0] not in _keys(wanted, "fopng")
+    ]
     monkeypatch.undo()
-    assert accuracies(shop(tmp_path / "many", lanes=3).do(wanted)) == expected
+    assert accuracies(do(tmp_path / "many", wanted, jobs=3)) == expected
 
 
 def _keys(wanted, method):
@@ -87,7 +100,7 @@ def _keys(wanted, method):
 
 
 def test_stopped_and_taken_up(wanted, tmp_path):
-    expected = accuracies(shop(tmp_path / "one").do(wanted))
+    expected = accuracies(do(tmp_path / "one", wanted))
     asked = []
 
     def should_stop():
@@ -95,10 +108,10 @@ def test_stopped_and_taken_up(wanted, tmp_path):
         return len(asked) > 60
 
     with pytest.raises(Interrupted):
-        shop(tmp_path / "many", lanes=3, should_stop=should_stop).do(wanted)
-    begun = list((tmp_path / "many").rglob("wave-*"))
+        do(tmp_path / "many", wanted, jobs=3, should_stop=should_stop)
+    begun = list((tmp_path / "many").rglob("group-*"))
     assert len(begun) == 3
-    assert accuracies(shop(tmp_path / "many", lanes=2).do(wanted)) == expected
+    assert accuracies(do(tmp_path / "many", wanted, jobs=2)) == expected
 
 
 def test_each_keeps_its_arithmetic():

@@ -9,8 +9,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fopng.cli.work import Means, do_runs
+from fopng.cli.work import do_runs
 from fopng.lab.runs.findings import Response
+from fopng.lab.runs.store import Store
+from fopng.lab.schedule.machine import find_device
+from fopng.lab.schedule.runner import Runner
 from fopng.lab.sweep import conduct, parse_sweep
 
 SEEDS = [100]
@@ -42,29 +45,29 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/tune-demo"))
     arguments = parser.parse_args()
-    means = Means(out=arguments.out, jobs=arguments.jobs)
+    runner = Runner(store=Store(arguments.out), device=find_device("auto"), jobs=arguments.jobs)
     lines = ["# Settings of `fopng demo`, chosen on the validation part of mnist-5k by tools/tune_demo.py."]
     for benchmark in EPOCHS:
-        lines += tune(benchmark, means)
+        lines += tune(benchmark, runner)
     TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def tune(benchmark: str, means: Means) -> list[str]:
+def tune(benchmark: str, runner: Runner) -> list[str]:
     """The table of one benchmark: the rate at which SGD learns the first task best, then every method's settings."""
     one_task = {"benchmark": ONE_TASK[benchmark], "methods": {"sgd": {"first_task_lr": FIRST_TASK_LR}}}
-    [first] = sweep(benchmark, means, one_task)
+    [first] = sweep(benchmark, runner, one_task)
     rate = chosen(first)["first_task_lr"]
     lines = ["", f"[{benchmark}]", f"epochs = {EPOCHS[benchmark]}", f"first_task_lr = {rate:g}"]
-    for response in sweep(benchmark, means, {"methods": GRIDS, "first_task_lr": rate}):
+    for response in sweep(benchmark, runner, {"methods": GRIDS, "first_task_lr": rate}):
         settings = {name: chosen(response)[name] for name in GRIDS[response.method]}
         print(f"{benchmark} {response.method}: {settings}")
         lines += ["", f"[{benchmark}.{response.method}]", *(f"{name} = {value:g}" for name, value in settings.items())]
     return lines
 
 
-def sweep(benchmark: str, means: Means, members: dict[str, Any]) -> tuple[Response, ...]:
+def sweep(benchmark: str, runner: Runner, members: dict[str, Any]) -> tuple[Response, ...]:
     shared = {"benchmarks": [benchmark], "epochs": EPOCHS[benchmark], "validation": {"seeds": SEEDS}}
-    return conduct(parse_sweep({**shared, **members}, "demo"), lambda configs: do_runs(configs, means)).responses
+    return conduct(parse_sweep({**shared, **members}, "demo"), lambda configs: do_runs(configs, runner)).responses
 
 
 def chosen(response: Response) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import tiny
 import web
 from fopng import __version__
 from fopng.cli import main
-from fopng.cli.machine import cores, threads_for
 from fopng.lab.data.catalog import DATASETS, Source
+from fopng.lab.schedule.machine import cores, threads_for
 
 MADE = tiny.arrays()
 FILES = tiny.zipped(tiny.idx_files(MADE))

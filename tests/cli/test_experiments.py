@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-import fopng.lab.runs.batched
-import fopng.lab.runs.runner
+import fopng.lab.schedule.batched
+import fopng.lab.schedule.inline
 import reproduction.plan
 from fopng.lab.runs.store import Store
 
@@ -94,7 +94,7 @@ class TestSweep:
         assert out.splitlines()[1].split() == ["split-digits", "sgd", "validation", "6", "0"]
 
     def test_interrupted_it_goes_on(self, run, tmp_path, monkeypatch):
-        real = fopng.lab.runs.batched.train_replicas
+        real = fopng.lab.schedule.batched.train_replicas
         calls = []
 
         def stops(plans, **more):
@@ -103,24 +103,24 @@ class TestSweep:
                 raise KeyboardInterrupt
             return real(plans, **more)
 
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", stops)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", stops)
         code, _, _ = run("sweep", "mine.toml", "--engine", "replicas")
         assert code == 130
         there = results_there(tmp_path)
         assert len(there) == 6
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", real)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", real)
         assert run("sweep", "mine.toml", "--engine", "replicas")[0] == 0
         assert there.items() <= results_there(tmp_path).items()
 
     def test_a_failed_run_does_not_stop_the_rest(self, run, monkeypatch):
-        real = fopng.lab.runs.runner.train
+        real = fopng.lab.schedule.inline.train
 
         def fails(plan, **more):
             if "fopng" in plan.label and plan.seed == 101:
                 raise RuntimeError("no such luck")
             return real(plan, **more)
 
-        monkeypatch.setattr(fopng.lab.runs.runner, "train", fails)
+        monkeypatch.setattr(fopng.lab.schedule.inline, "train", fails)
         code, _, err = run("sweep", "mine.toml", "--engine", "single")
         assert code == 1
         assert "split-digits fopng seed 101 failed and is left out: RuntimeError: no such luck" in err

@@ -1,21 +1,21 @@
-"""What is sent out, what comes back and what becomes of it, on a cluster whose accidents are chosen."""
+"""What is submitted to Ray, what comes back and what becomes of it, with accidents that are chosen."""
 
 import pytest
 import torch
 
-import fopng.lab.cluster.worker as worker
-import fopng.lab.runs.batched
-import fopng.lab.runs.runner
-from distributed.fake_cluster import FakeCluster, is_lost, is_lost_on_the_way, lies
-from fopng.lab.cluster import ClusterError, Dispatcher
-from fopng.lab.cluster.needs import PROCESS_BYTES, Estimator
+import fopng.lab.schedule.batched
+import fopng.lab.schedule.inline
+import fopng.lab.schedule.ray as scheduling
+from distributed.fake_ray import FakeRay, WorkerCrashedError, is_lost, runs_out_of_memory
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.observers import read_log
-from fopng.lab.runs.groups import WaveFolder
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.groups import GroupFolder
+from fopng.lab.schedule.ray_cluster import MARKER, ClusterError, check_shared, mark
+from fopng.lab.schedule.runner import FailedRunsError, Runner
+from fopng.lab.schedule.view import View
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -33,40 +33,39 @@ def measured(results):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory, session_cache):
-    """The same runs by the local engine, made once."""
-    made = {}
-
-    def results(wanted):
-        key = tuple(config.key for config in wanted)
-        if key not in made:
-            shop = Workshop(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
-            made[key] = measured(shop.do(wanted))
-        return made[key]
-
-    return results
+    """The same runs in this process, without Ray."""
+    runner = Runner(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
+    return lambda wanted: measured(runner.do(wanted))
 
 
-@pytest.fixture
-def told():
-    return []
+class Tallies(View):
+    def __init__(self):
+        self.seen = []
+
+    def tally(self, tally):
+        self.seen.append(tally)
 
 
 @pytest.fixture
-def dispatch(tmp_path, told):
-    """Do runs on a cluster; gives the results, and the dispatcher by attribute."""
+def do(tmp_path, monkeypatch):
+    """Do runs with a cluster; what was said is in `told`, the tallies in `tallies`."""
+    monkeypatch.setattr(scheduling, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(scheduling, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(scheduling, "check_shared_everywhere", lambda *arguments: None)
+    monkeypatch.chdir(tmp_path)
 
-    def do(cluster, wanted, *, again=False, **changes):
-        shop = Workshop(store=Store(tmp_path / "runs"), device=CPU, notice=told.append, **changes)
-        do.tallies = []
-        do.dispatcher = Dispatcher(shop, cluster, show=do.tallies.append)
-        return do.dispatcher.do(wanted, again=again)
+    def do(ray, wanted, *, again=False, **changes):
+        monkeypatch.setattr(scheduling, "connect", lambda address: ray)
+        do.told, do.tallies = [], Tallies()
+        words = {"keep_going": True, "notice": do.told.append, "view": do.tallies, **changes}
+        return Runner(store=Store(tmp_path / "runs"), device=CPU, engine="ray", **words).do(wanted, again=again)
 
     return do
 
 
-def poisoned(monkeypatch, error, seed=1):
-    """Let the runs of a seed raise, alone and in any company."""
-    train, side_by_side = fopng.lab.runs.runner.train, fopng.lab.runs.batched.train_replicas
+def poison(monkeypatch, error, seed=1):
+    """Let the runs of a seed raise, alone and in a group."""
+    train, train_group = fopng.lab.schedule.inline.train, fopng.lab.schedule.batched.train_replicas
 
     def alone(plan, **more):
         if plan.seed == seed:
@@ -76,216 +75,229 @@ def poisoned(monkeypatch, error, seed=1):
     def together(plans, **more):
         if any(plan.seed == seed for plan in plans):
             raise error
-        return side_by_side(plans, **more)
+        return train_group(plans, **more)
 
-    monkeypatch.setattr(fopng.lab.runs.runner, "train", alone)
-    monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", together)
+    monkeypatch.setattr(fopng.lab.schedule.inline, "train", alone)
+    monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", together)
+
+
+def lost_after(steps):
+    """The worker saves after every step, and is gone after so many."""
+
+    class Gone(BaseException):
+        pass
+
+    def accident(task):
+        asked = iter(range(10**6))
+
+        def should_stop(self):
+            if next(asked) >= steps:
+                raise Gone
+            return False
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scheduling.StopSignals, "__call__", should_stop)
+            with pytest.raises(Gone):
+                task.do()
+        raise WorkerCrashedError("gone")
+
+    return accident
+
+
+def starts(folder):
+    return [line["done"] for line in read_log(folder.log) if line["event"] == "run started"]
+
+
+KEPT = ("config.json", "result.json", "log.jsonl", MARKER)
 
 
 def leftovers(root):
     return [path.name for path in root.rglob("*") if path.is_file() and path.name not in KEPT]
 
 
-KEPT = ("config.json", "result.json", "log.jsonl")
-
-
 class TestDone:
-    def test_the_same_results_as_the_local_engine(self, dispatch, expected, tmp_path):
+    def test_the_same_results_as_without_ray(self, do, expected, tmp_path):
         wanted = [*configs(), *configs("ewc", seeds=3), *configs("joint", seeds=2)]
-        assert measured(dispatch(FakeCluster(), wanted)) == expected(wanted)
+        assert measured(do(FakeRay(), wanted)) == expected(wanted)
         assert leftovers(tmp_path / "runs") == []
-        assert all(list(read_log(path))[-1]["event"] == "run ended" for path in tmp_path.rglob("log.jsonl"))
 
-    def test_waves_fill_the_machines(self, dispatch):
-        cluster = FakeCluster(machines=3)
-        dispatch(cluster, configs(seeds=7))
-        assert [len(errand.configs) for errand, _ in cluster.submitted] == [3, 2, 2]
+    def test_groups_fill_the_machines(self, do):
+        ray = FakeRay(machines=3)
+        do(ray, configs(seeds=7))
+        assert ray.sizes() == [3, 2, 2]
 
-    def test_what_is_done_is_not_done_again_unless_asked(self, dispatch, tmp_path):
-        wanted = configs(seeds=2)
-        first = dispatch(FakeCluster(), wanted)
-        cluster = FakeCluster()
-        assert dispatch(cluster, wanted) == first
-        assert cluster.submitted == []
-        assert measured(dispatch(cluster, wanted, again=True)) == measured(first)
-        assert sum(len(errand.configs) for errand, _ in cluster.submitted) == 2
+    def test_what_is_done_is_not_done_again_unless_asked(self, do):
+        wanted, idle, busy = configs(seeds=2), FakeRay(), FakeRay()
+        first = do(FakeRay(), wanted)
+        assert do(idle, wanted) == first
+        assert idle.submitted == []
+        assert measured(do(busy, wanted, again=True)) == measured(first)
+        assert sum(busy.sizes()) == 2
 
-    def test_curves_come_home(self, dispatch, tmp_path):
-        dispatch(FakeCluster(), configs(seeds=1), trackers=["tensorboard"])
-        assert [path.stat().st_size > 0 for path in tmp_path.rglob("events.out.tfevents*")] == [True]
-
-    def test_the_tally(self, dispatch):
-        dispatch(FakeCluster(), configs())
-        last = dispatch.tallies[-1]
+    def test_the_tally(self, do):
+        do(FakeRay(), configs())
+        last = do.tallies.seen[-1]
         assert (last.done, last.running, last.waiting, last.failed) == (2, 0, 0, 0)
         assert (last.runs, last.runs_done, last.progress) == (4, 4, 4)
 
-    def test_a_run_that_another_process_does_is_waited_for(self, dispatch, expected, tmp_path, told, monkeypatch):
-        wanted = configs(seeds=3)
-        folder = Store(tmp_path / "runs").folder(wanted[1])
-        claim = folder.claim(again=False)
+    def test_a_run_that_another_process_does_is_waited_for(self, do, expected, tmp_path):
+        wanted = configs(seeds=2)
+        claim = Store(tmp_path / "runs").folder(wanted[1]).claim()
         claim.__enter__()
-        monkeypatch.setattr("fopng.lab.cluster.dispatch.HELD_SECONDS", 0.0)
-        cluster = FakeCluster()
-        done = cluster.ended
 
-        def ended(seconds):
-            if not cluster.waiting:
-                claim.__exit__(None, None, None)
-                cluster.ended = done
-            return done(seconds)
+        def lets_go(task):
+            claim.__exit__(None, None, None)
+            return task.do()
 
-        cluster.ended = ended
-        assert measured(dispatch(cluster, wanted)) == expected(wanted)
-        assert [len(errand.configs) for errand, _ in cluster.submitted] == [1, 1, 1]
-        assert "is being done elsewhere" in told[0]
+        ray = FakeRay([None, None, None, lets_go])
+        assert measured(do(ray, wanted)) == expected(wanted)
+        assert len(ray.submitted) > 3
+        assert sum("is being done elsewhere" in sentence for sentence in do.told) == 1
 
 
-class TestNeeds:
-    def test_are_stated(self, dispatch):
-        cluster = FakeCluster()
-        dispatch(cluster, configs(seeds=2), again=True)
-        for errand, needs in cluster.submitted:
-            assert (needs.cpus, needs.gpus) == (1, 0)
-            assert needs.memory > PROCESS_BYTES["cpu"]
-            assert errand.device == "cpu"
+class TestResources:
+    def test_are_stated(self, do):
+        ray = FakeRay(gpus=0)
+        do(ray, configs(seeds=2), threads=1)
+        for task in ray.submitted:
+            assert (task.options["num_cpus"], task.options["num_gpus"]) == (1, 0)
+            assert task.options["memory"] > scheduling.PROCESS_BYTES["cpu"]
 
-    def test_grow_with_the_wave(self):
-        estimator, wanted = Estimator(CPU, 3, None), configs()
-        one, four = estimator.needs(wanted[:1]), estimator.needs(wanted)
-        assert one.memory < four.memory < 4 * one.memory
-        assert one.cpus == 3
+    @pytest.mark.parametrize(("gpus", "asked", "device"), [(1, None, "cuda"), (1, False, "cpu"), (0, True, "cuda")])
+    def test_the_device_is_the_clusters(self, tmp_path, gpus, asked, device):
+        runner = Runner(store=Store(tmp_path), device=CPU, engine="ray", gpus=asked)
+        work = scheduling.Work(runner, configs(seeds=1))
+        assert scheduling.RayExecutor(work, FakeRay(gpus=gpus), tmp_path, "")._device == torch.device(device)
 
-    def test_a_gpu(self):
-        assert Estimator(torch.device("cuda"), 1, None).needs(configs()).gpus == 1
-
-    def test_waves_fit_into_the_largest_machine(self, dispatch):
-        estimator, wanted = Estimator(CPU, 1, None), configs()
-        two = estimator.needs(wanted[:2]).memory
-        cluster = FakeCluster(machines=1, memory=two)
-        dispatch(cluster, wanted)
-        assert [len(errand.configs) for errand, _ in cluster.submitted] == [2, 2]
+    def test_groups_fit_into_the_largest_machine(self, do, tmp_path):
+        wanted = configs()
+        ray = FakeRay()
+        work = scheduling.Work(Runner(store=Store(tmp_path), device=CPU, engine="ray"), wanted)
+        two = scheduling.RayExecutor(work, ray, tmp_path, "")._memory(wanted[:2])
+        ray = FakeRay(machines=1, memory=two)
+        do(ray, wanted)
+        assert ray.sizes() == [2, 2]
 
 
 class TestLosses:
-    def test_a_lost_wave_is_sent_out_again(self, dispatch, expected, told):
+    def test_a_lost_group_is_submitted_again(self, do, expected):
+        ray = FakeRay([is_lost])
         wanted = configs()
-        cluster = FakeCluster([is_lost, None, lies])
-        assert measured(dispatch(cluster, wanted)) == expected(wanted)
-        assert len(cluster.submitted) == 4
-        assert "the worker was lost (WorkerCrashedError)" in told[0]
+        assert measured(do(ray, wanted)) == expected(wanted)
+        assert ray.sizes() == [2, 2, 2]
+        assert "the worker was lost (WorkerCrashedError: gone)" in do.told[0]
 
-    def test_it_goes_on_from_what_was_saved(self, dispatch, expected, tmp_path, monkeypatch):
-        monkeypatch.setattr(worker, "LETTER_SECONDS", 0.0)
-        monkeypatch.setattr(worker, "SENDING_SHARE", 1e9)
+    def test_it_continues_from_what_was_saved(self, do, expected, tmp_path):
         wanted = configs(seeds=2)
-        cluster = FakeCluster([is_lost_on_the_way(5)], machines=1)
-        assert measured(dispatch(cluster, wanted, save_seconds=0.0)) == expected(wanted)
-        started = [line for line in read_log(next(tmp_path.rglob("log.jsonl"))) if line["event"] == "run started"]
-        assert [line["done"] > 0 for line in started] == [False, True]
+        assert measured(do(FakeRay([lost_after(5)], machines=1), wanted, save_seconds=0.0)) == expected(wanted)
+        assert [done > 0 for done in starts(Store(tmp_path / "runs").folder(wanted[0]))] == [False, True]
         assert leftovers(tmp_path / "runs") == []
 
-    def test_losses_without_end_are_given_up(self, dispatch, told):
-        wanted = configs(seeds=2)
-        results = dispatch(FakeCluster([is_lost] * 10 + [None] + [is_lost] * 10, machines=1), wanted)
+    def test_losses_without_end_are_given_up(self, do):
+        results = do(FakeRay([is_lost] * 10 + [None] + [is_lost] * 10, machines=1), configs(seeds=2))
         assert [result.config.seed for result in results] == [0]
-        assert [failed.config.seed for failed in dispatch.dispatcher.failed] == [1]
-        assert "its worker was lost each time" in told[-1]
+        assert "its worker was lost each time" in do.told[-1]
 
-    def test_the_driver_is_gone_and_another_goes_on(self, dispatch, expected, tmp_path, monkeypatch):
-        """The second finds the waves as they were formed, whatever room there is now."""
-        monkeypatch.setattr(worker, "LETTER_SECONDS", 0.0)
-        monkeypatch.setattr(worker, "SENDING_SHARE", 1e9)
+    def test_where_something_is_saved_each_time_they_are_not(self, do, expected):
+        wanted = configs(seeds=1, epochs=4)
+        ray = FakeRay([lost_after(3)] * (scheduling.MOST_LOSSES + 2), machines=1)
+        assert measured(do(ray, wanted, save_seconds=0.0)) == expected(wanted)
+        assert ray.accidents == type(ray.accidents)()
+
+    def test_the_driver_is_gone_and_another_continues(self, do, expected, tmp_path):
+        """The second finds the groups as they were formed, whatever room there is now."""
 
         class Killed(BaseException):
             pass
 
-        def kills_the_driver(errand, cluster):
-            is_lost_on_the_way(5)(errand, cluster)
-            for letter in cluster.letters():
-                dispatch.dispatcher._read(letter)
+        def kills_the_driver(task):
+            with pytest.raises(WorkerCrashedError):
+                lost_after(5)(task)
             raise Killed
 
         wanted = configs(seeds=4)
         with pytest.raises(Killed):
-            dispatch(FakeCluster([None, kills_the_driver]), wanted, save_seconds=0.0)
-        begun = WaveFolder.begun(Store(tmp_path / "runs"), wanted[0])
-        assert [wave.keys for wave in begun] == [tuple(config.key for config in wanted[2:])]
-        cluster = FakeCluster(machines=4)
-        assert measured(dispatch(cluster, wanted)) == expected(wanted)
-        assert [list(errand.configs) for errand, _ in cluster.submitted] == [wanted[2:]]
-        assert any("checkpoint" in name for name in cluster.submitted[0][0].parcel.whole)
-
-    def test_what_was_saved_alone_goes_on_alone(self, dispatch, expected, tmp_path, monkeypatch):
-        monkeypatch.setattr(worker, "LETTER_SECONDS", 0.0)
-        monkeypatch.setattr(worker, "SENDING_SHARE", 1e9)
-        wanted = configs(seeds=3)
-
-        def stops(errand, cluster):
-            lost = is_lost_on_the_way(5)(errand, cluster)
-            dispatch.dispatcher._stop()
-            return lost
-
-        with pytest.raises(Interrupted):
-            dispatch(FakeCluster([stops], machines=3), wanted[:1], save_seconds=0.0)
-        cluster = FakeCluster(machines=1)
-        assert measured(dispatch(cluster, wanted)) == expected(wanted)
-        assert [list(errand.configs) for errand, _ in cluster.submitted] == [wanted[:1], wanted[1:]]
-        started = [e for e in read_log(Store(tmp_path / "runs").folder(wanted[0]).log) if e["event"] == "run started"]
-        assert [line["done"] > 0 for line in started] == [False, True]
+            do(FakeRay([None, kills_the_driver]), wanted, save_seconds=0.0)
+        [begun] = GroupFolder.begun(Store(tmp_path / "runs"), wanted[0])
+        assert begun.keys == tuple(config.key for config in wanted[2:])
+        ray = FakeRay(machines=4)
+        assert measured(do(ray, wanted)) == expected(wanted)
+        assert [task.configs for task in ray.submitted] == [wanted[2:]]
+        assert [done > 0 for done in starts(Store(tmp_path / "runs").folder(wanted[3]))] == [False, True]
 
 
 class TestFailures:
-    def test_a_poisoned_run_is_found_out_and_does_not_stop_the_rest(self, dispatch, told, monkeypatch, tmp_path):
-        poisoned(monkeypatch, RuntimeError("no such luck"), seed=5)
-        wanted = configs(seeds=8)
-        cluster = FakeCluster(machines=1)
-        results = dispatch(cluster, wanted)
+    def test_a_poisoned_run_is_found_and_does_not_stop_the_rest(self, do, monkeypatch):
+        poison(monkeypatch, RuntimeError("no such luck"), seed=5)
+        ray = FakeRay(machines=1)
+        results = do(ray, configs(seeds=8))
         assert [result.config.seed for result in results] == [0, 1, 2, 3, 4, 6, 7]
-        sizes = [len(errand.configs) for errand, _ in cluster.submitted]
-        assert sorted(sizes, reverse=True) == [8, 4, 4, 2, 2, 1, 1]
-        assert [failed.config.seed for failed in dispatch.dispatcher.failed] == [5]
-        assert "seed 5 failed 3 times and is left out: RuntimeError: no such luck" in told[-1]
+        assert sorted(ray.sizes(), reverse=True) == [8, 4, 4, 2, 2, 1, 1]
+        assert "seed 5 failed 3 times and is left out: RuntimeError: no such luck" in do.told[-1]
 
-    def test_alone_it_is_tried_three_times_and_its_tracebacks_are_in_the_log(self, dispatch, monkeypatch, tmp_path):
-        poisoned(monkeypatch, RuntimeError("no such luck"), seed=0)
-        cluster = FakeCluster()
-        assert dispatch(cluster, configs(seeds=1)) == []
-        assert len(cluster.submitted) == 3
+    def test_alone_it_is_tried_three_times_and_its_tracebacks_are_in_the_log(self, do, monkeypatch, tmp_path):
+        poison(monkeypatch, RuntimeError("no such luck"), seed=0)
+        ray = FakeRay()
+        with pytest.raises(FailedRunsError, match="1 runs failed"):
+            do(ray, configs(seeds=1), keep_going=False)
+        assert len(ray.submitted) == 3
         lines = [line for line in read_log(next(tmp_path.rglob("log.jsonl"))) if line["event"] == "failed"]
         assert [line["try"] for line in lines] == [1, 2, 3]
-        assert all("RuntimeError: no such luck" in line["traceback"].splitlines()[-1] for line in lines)
-        assert dispatch.tallies[-1].failed == 1
+        assert all("RuntimeError: no such luck" in line["traceback"] for line in lines)
+        assert do.tallies.seen[-1].failed == 1
 
-    def test_the_same_command_tries_it_again(self, dispatch, expected, monkeypatch):
+    def test_a_group_that_is_killed_for_its_memory_is_halved(self, do, expected):
+        ray = FakeRay([runs_out_of_memory], machines=1)
+        wanted = configs()
+        assert measured(do(ray, wanted)) == expected(wanted)
+        assert ray.sizes() == [4, 2, 2]
+
+    def test_the_same_command_tries_it_again(self, do, expected, monkeypatch):
         wanted = configs(seeds=1)
         with monkeypatch.context() as patch:
-            poisoned(patch, RuntimeError("no such luck"), seed=0)
-            assert dispatch(FakeCluster(), wanted) == []
-        assert measured(dispatch(FakeCluster(), wanted)) == expected(wanted)
+            poison(patch, RuntimeError("no such luck"), seed=0)
+            assert do(FakeRay(), wanted) == []
+        assert measured(do(FakeRay(), wanted)) == expected(wanted)
 
-    def test_what_is_no_runs_fault_ends_it(self, dispatch, monkeypatch):
-        poisoned(monkeypatch, DataError("no data"))
+    def test_what_is_no_runs_fault_ends_it(self, do, monkeypatch):
+        poison(monkeypatch, DataError("no data"))
         with pytest.raises(ClusterError, match="no data"):
-            dispatch(FakeCluster(), configs())
+            do(FakeRay(), configs())
 
 
-class TestStopping:
-    def test_what_is_under_way_is_saved(self, dispatch, expected, tmp_path, monkeypatch):
-        monkeypatch.setattr(worker, "LETTER_SECONDS", 0.0)
-        wanted = configs()
-        cluster, stop = FakeCluster(), []
+class TestSharedFolder:
+    def test_a_machine_that_does_not_see_it_ends_it(self, do, tmp_path, monkeypatch):
+        monkeypatch.setattr("fopng.lab.schedule.ray_cluster.SEEN_SECONDS", 0.01)
 
-        def stops(errand, cluster):
-            """The driver is stopped while this errand is under way: it writes, and is told."""
-            stop.append(True)
-            dispatch.dispatcher._stop()
-            return worker.do_errand(errand, cluster.mailbox.post)
+        def elsewhere(task):
+            check_shared(tmp_path / "elsewhere", "text")
 
-        cluster.accidents.append(stops)
-        with pytest.raises(Interrupted, match="0 of 4 runs"):
-            dispatch(cluster, wanted, should_stop=lambda: bool(stop))
-        assert cluster.stopped
-        assert list(tmp_path.rglob("checkpoint.?")) != []
-        assert list(tmp_path.rglob("lock")) == []
-        assert measured(dispatch(FakeCluster(), wanted)) == expected(wanted)
+        with pytest.raises(ClusterError, match="on every machine of the cluster, got none on .* with --out"):
+            do(FakeRay([elsewhere]), configs(seeds=1))
+
+    def test_another_folder_of_the_same_name_is_not_it(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("fopng.lab.schedule.ray_cluster.SEEN_SECONDS", 0.01)
+        text = mark(tmp_path)
+        assert mark(tmp_path) == text
+        check_shared(tmp_path, text)
+        with pytest.raises(ClusterError):
+            check_shared(tmp_path, mark(tmp_path / "other"))
+
+
+def test_stopped_it_saves_what_is_under_way_and_continues(do, expected, tmp_path, monkeypatch):
+    wanted, stop = configs(), []
+
+    def stops(task):
+        """The driver is told to stop while this task is under way; the task gets its signal."""
+        stop.append(True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scheduling.StopSignals, "__call__", lambda self: True)
+            return task.do()
+
+    ray = FakeRay([stops])
+    with pytest.raises(Interrupted, match="0 of 4 runs"):
+        do(ray, wanted, should_stop=lambda: bool(stop))
+    assert ray.cancelled == ray.submitted
+    assert list(tmp_path.rglob("checkpoint*.safetensors")) != []
+    assert list(tmp_path.rglob("lock")) == []
+    assert measured(do(FakeRay(), wanted)) == expected(wanted)

@@ -1,6 +1,7 @@
 """Waves on a real Ray, of several nodes on this machine: workers, nodes and drivers are killed; nothing is lost or done twice."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from fopng.lab.cluster import Dispatcher, connect
-from fopng.lab.cluster.connecting import LOOPBACK, QUIET, import_ray
 from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.runner import Workshop
-from fopng.lab.runs.store import RunFolder, Store
+from fopng.lab.runs.store import Store
+from fopng.lab.schedule.ray_cluster import LOOPBACK, QUIET, import_ray
+from fopng.lab.schedule.runner import Runner
+from fopng.lab.schedule.view import View
+from fopng.lab.storage import locks
 from small_runs import CPU
 
 if importlib.util.find_spec("ray") is None:
@@ -46,7 +48,7 @@ def local(session_cache, tmp_path_factory):
     """The same runs by the local engine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOPNG_CACHE", str(session_cache))
-        shop = Workshop(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
+        shop = Runner(store=Store(tmp_path_factory.mktemp("local")), device=CPU)
         return {result.config.key: measured(result) for result in shop.do(wanted())}
 
 
@@ -74,42 +76,33 @@ def cluster(folder, session_cache):
         made.shutdown()
 
 
+class Watcher(View):
+    """Lets something happen each time that it is told how things stand."""
+
+    def __init__(self, happens):
+        self.tally = happens
+
+
 @pytest.fixture
-def driver(cluster, tmp_path):
-    """A dispatcher in this process, and the number of times that each run's result was written."""
-    ray = import_ray({})
-    written = []
-    finish = RunFolder.finish
-
-    def count(folder, result):
-        written.append(result.config.key)
-        finish(folder, result)
-
-    def do(configs, happens, told):
-        shop = Workshop(store=Store(tmp_path / "runs"), device=CPU, save_seconds=0.2, notice=told)
-        workers = connect(cluster.address, configs, out=tmp_path / "runs")
-        return Dispatcher(shop, workers, show=happens).do(configs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFolder, "finish", count)
-        do.written = written
-        yield do
-    ray.shutdown()
+def runner(cluster, tmp_path):
+    """Runs on the cluster, with this process as the driver."""
+    yield Runner(store=Store(tmp_path / "runs"), device=CPU, engine="ray", address=cluster.address, save_seconds=0.2)
+    import_ray({}).shutdown()
 
 
-def workers_at_work(folder):
-    """The processes that do waves at the moment: each has a folder, which goes before it reports."""
-    found = [int(path.name.partition("-")[0]) for path in folder.glob("fopng-waves-*/*")]
-    return [process for process in found if is_running(process)]
+def workers_at_work(root):
+    """The processes that hold runs at the moment."""
+    holders = [locks._holder(path) for path in root.rglob("lock")]
+    return {holder[0] for holder in holders if holder is not None and is_running(holder[0])} - {os.getpid()}
 
 
-def hold_at_work(folder):
-    """Stop a worker in the middle of a wave, so that it cannot end before what happens next; None if there is none."""
-    for worker in workers_at_work(folder):
+def hold_at_work(root):
+    """Stop a worker in the middle of a group, so that it cannot end before what happens next; None if there is none."""
+    for worker in workers_at_work(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGSTOP)
             wait_for_state(worker, "TZ")
-            if worker in workers_at_work(folder):
+            if worker in workers_at_work(root):
                 return worker
             os.kill(worker, signal.SIGCONT)
     return None
@@ -127,13 +120,13 @@ def node_of(worker, nodes):
     return next(node for node in nodes if worker in descendants(node.all_processes["raylet"][0].process.pid))
 
 
-def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path):
+def test_a_worker_and_a_node_are_killed(cluster, runner, local, tmp_path):
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     accidents, told = [], []
 
     def happens(tally):
         """First a worker is killed; when its loss was noticed, a node on which another is at work."""
-        if len(told) < len(accidents) or len(accidents) == 2 or (worker := hold_at_work(folder)) is None:
+        if len(told) < len(accidents) or len(accidents) == 2 or (worker := hold_at_work(tmp_path)) is None:
             return
         if accidents:
             cluster.remove_node(node_of(worker, nodes), allow_graceful=False)
@@ -141,14 +134,19 @@ def test_a_worker_and_a_node_are_killed(cluster, driver, folder, local, tmp_path
         accidents.append("node" if accidents else "worker")
 
     configs = wanted()
-    results = driver(configs, happens, told.append)
+    results = dataclasses.replace(runner, view=Watcher(happens), notice=told.append).do(configs)
     assert accidents == ["worker", "node"]
-    assert all("the worker was lost" in sentence for sentence in told)
-    assert len(told) >= 2
+    assert all("the worker was lost" in sentence for sentence in told if "is being done elsewhere" not in sentence)
     assert [measured(result) for result in results] == [local[config.key] for config in configs]
-    assert sorted(driver.written) == sorted(config.key for config in configs)
+    assert finished_once(tmp_path, configs)
     assert list(tmp_path.rglob("lock")) == []
     cluster.remove_node(next(node for node in nodes if node in cluster.worker_nodes))
+
+
+def finished_once(root, configs):
+    """Whether the log of each run ends once, however often it was begun."""
+    logs = [read_log(Store(root / "runs").folder(config).log) for config in configs]
+    return all([line["event"] for line in log].count("run ended") == 1 for log in logs)
 
 
 @pytest.fixture
@@ -236,7 +234,7 @@ def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
     assert out == ""
     assert "seed 1 failed 3 times and is left out: RuntimeError: no such luck" in err
     assert "Traceback" not in err
-    assert "waves: " in err
+    assert "groups: " in err
     assert sorted(result.config.seed for result in Store(tmp_path / "runs").results()) == [0, 2]
     [log] = [path for path in tmp_path.rglob("log.jsonl") if not (path.parent / "result.json").exists()]
     lines = list(read_log(log))

@@ -1,19 +1,14 @@
-"""The live view, and what the command line says about clusters that it cannot use."""
+"""The view of work on a cluster, and what the command line says about clusters that it cannot use."""
 
 import io
 import sys
 
 import pytest
-import torch
 from rich.console import Console
 
-from distributed.fake_cluster import FakeCluster
 from fopng.cli import main
-from fopng.cli.cluster import ClusterView, device_of, do_on_cluster
-from fopng.cli.options import Device, Engine
-from fopng.cli.work import Means
-from fopng.lab.cluster import Tally
-from fopng.lab.cluster.errands import Needs
+from fopng.cli.views import ClusterView
+from fopng.lab.schedule.view import Tally
 
 TALLY = Tally(done=2, running=3, waiting=4, failed=1, runs=100, runs_done=20, progress=25.0)
 
@@ -30,7 +25,7 @@ def test_the_words():
     view = ClusterView(Console(file=io.StringIO()), clock=clock)
     clock.now = 60.0
     assert view.words(TALLY) == (
-        "waves: 2 done, 3 running, 4 waiting, 1 failed; runs: 20/100, 20.0 a minute, 3:00 left"
+        "groups: 2 done, 3 running, 4 waiting, 1 failed; runs: 20/100, 20.0 a minute, 3:00 left"
     )
 
 
@@ -38,34 +33,19 @@ def test_lines_in_a_log():
     clock, file = Clock(), io.StringIO()
     view = ClusterView(Console(file=file, width=200), clock=clock)
     for clock.now in (1.0, 9.0, 11.0, 12.0):
-        view(TALLY)
-    assert file.getvalue().count("waves: ") == 1
-    view(Tally(done=9, running=0, waiting=0, failed=1, runs=100, runs_done=99, progress=100.0))
+        view.tally(TALLY)
+    assert file.getvalue().count("groups: ") == 1
+    view.tally(Tally(done=9, running=0, waiting=0, failed=1, runs=100, runs_done=99, progress=100.0))
     assert "9 done, 0 running, 0 waiting, 1 failed; runs: 99/100" in file.getvalue().splitlines()[-1]
 
 
 def test_a_bar_on_a_terminal():
     file = io.StringIO()
-    with ClusterView(Console(file=file, width=200, force_terminal=True)) as view:
-        view(TALLY)
+    view = ClusterView(Console(file=file, width=200, force_terminal=True))
+    with view.over(100):
+        view.tally(TALLY)
         view._bars.refresh()
     assert "3 running" in file.getvalue()
-
-
-class TestDevice:
-    @pytest.mark.parametrize(
-        ("asked", "gpus", "found"),
-        [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 0, "cuda"), ("cuda", 1, "cuda")],
-    )
-    def test_follows_the_cluster(self, asked, gpus, found):
-        cluster, told = FakeCluster(), []
-        cluster.largest = lambda: Needs(1, gpus, 1)
-        assert device_of(cluster, Device(asked), told.append) == torch.device(found)
-        assert bool(told) == (asked == "cuda" and gpus == 0)
-
-    def test_not_mps(self):
-        with pytest.raises(ValueError, match="auto, cpu or cuda"):
-            device_of(FakeCluster(), Device.MPS, print)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +53,7 @@ class TestDevice:
     [
         (("--address", "127.0.0.1:1"), "Expected --engine ray with --address"),
         (("--engine", "ray", "--jobs", "2"), "Expected no --jobs with --engine ray"),
+        (("--engine", "ray", "--device", "mps"), "Expected --device auto, cpu or cuda with --engine ray"),
     ],
 )
 def test_usage(arguments, words, shared_cache, tmp_path, monkeypatch, capsys):
@@ -92,8 +73,3 @@ def test_without_ray(shared_cache, tmp_path, monkeypatch, capsys):
         main()
     assert caught.value.code == 1
     assert "pip install 'fopng[ray]'" in capsys.readouterr().err
-
-
-def test_only_curves_that_come_home(tmp_path):
-    with pytest.raises(ValueError, match="Expected --track tensorboard with --engine ray, got mlflow"):
-        do_on_cluster([], Means(out=tmp_path, engine=Engine.RAY, trackers=("tensorboard", "mlflow")), None, print, None)

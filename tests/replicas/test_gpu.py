@@ -7,8 +7,8 @@ from fopng.lab.benchmarks import Scenario
 from fopng.lab.benchmarks.dropout import Dropout, DropoutKeys, dropout_key
 from fopng.lab.engine.batched import Footprint, free_memory
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.runner import Runner
 from replicas.pairs import ONE_BY_ONE, assert_same_runs, plans, side_by_side
 from small_runs import stream
 
@@ -106,7 +106,7 @@ def test_groups_that_share_the_device_take_nothing_from_each_other(tmp_path):
         benchmark="split-digits", methods=["sgd", "ewc", "fopng", "fopng-k"], seeds=range(3), epochs=1
     )
     alone, together = (
-        Workshop(store=Store(tmp_path / str(lanes)), device=CUDA, engine="replicas", lanes=lanes).do(wanted)
+        Runner(store=Store(tmp_path / str(lanes)), device=CUDA, engine="replicas", jobs=lanes).do(wanted)
         for lanes in (1, 4)
     )
     assert [result.accuracy for result in together] == [result.accuracy for result in alone]

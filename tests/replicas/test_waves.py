@@ -10,14 +10,15 @@ import sys
 import pytest
 import torch
 
-import fopng.lab.runs.batched
+import fopng.lab.schedule.batched
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.batched import Footprint, free_memory, train_replicas
 from fopng.lab.engine.observers import read_log
-from fopng.lab.runs.groups import alike, cut, stand_side_by_side
 from fopng.lab.runs.request import build, configurations
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.groups import alike, cut, is_grouped
+from fopng.lab.schedule.inline import do_inline
+from fopng.lab.schedule.runner import Runner, Work
 from fopng.lab.storage.locks import HeldError
 from small_runs import CPU
 
@@ -42,8 +43,8 @@ class Shop:
 
     def __init__(self, root, monkeypatch, **more):
         self.said, self.waves = [], []
-        self.shop = Workshop(store=Store(root), device=CPU, notice=self.said.append, **{"engine": "replicas", **more})
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", self.train)
+        self.shop = Runner(store=Store(root), device=CPU, notice=self.said.append, **{"engine": "replicas", **more})
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", self.train)
 
     def train(self, plans, **more):
         self.waves.append(len(plans))
@@ -58,13 +59,10 @@ def open_shop(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def singles(tmp_path_factory, session_cache):
     """The runs one by one, made once."""
-    made = {}
 
     def results(wanted):
-        shop = Workshop(store=Store(tmp_path_factory.getbasetemp() / "singles"), device=CPU, engine="single")
-        for config in wanted:
-            made.setdefault(config.key, shop.do_one(config))
-        return [measured(made[config.key]) for config in wanted]
+        shop = Runner(store=Store(tmp_path_factory.getbasetemp() / "singles"), device=CPU, engine="single")
+        return [measured(result) for result in shop.do(wanted)]
 
     return results
 
@@ -118,11 +116,11 @@ class TestGroups:
     )
     def test_which_engine(self, engine, device, model, runs, expected):
         [config] = configs(seeds=1)
-        assert stand_side_by_side(dataclasses.replace(config, model=model), runs, engine, device) is expected
+        assert is_grouped(dataclasses.replace(config, model=model), runs, engine, device) is expected
 
     def test_an_engine_that_there_is_not(self, tmp_path):
         with pytest.raises(ValueError, match="Expected an engine out of auto, replicas, single"):
-            Workshop(store=Store(tmp_path), device=CPU, engine="both")
+            Runner(store=Store(tmp_path), device=CPU, engine="both")
 
 
 class TestStore:
@@ -133,7 +131,7 @@ class TestStore:
         assert here.waves == [3]
         for config, result in zip(wanted, results, strict=True):
             assert here.shop.store.folder(config).result() == result
-        assert not list(here.shop.store.root.rglob("wave-*"))
+        assert not list(here.shop.store.root.rglob("group-*"))
         assert not list(here.shop.store.root.rglob("checkpoint*"))
 
     def test_a_result_of_either_satisfies_the_other(self, open_shop):
@@ -200,7 +198,7 @@ class TestStore:
                     except HeldError:
                         refused.append(config.seed)
 
-        here.shop.watched_by(Intruder()).do(wanted)
+        dataclasses.replace(here.shop, observers=[Intruder()]).do(wanted)
         assert set(refused) == {0, 1, 2}
 
 
@@ -234,10 +232,10 @@ class TestWaves:
         room = Footprint(plans, CPU)
         limit = int(2 * (room.common + 2.5 * room.each) / 0.8)
         assert room.count(limit) >= 4
-        here = open_shop(memory_limit=limit, lanes=2)
-        here.shop.do(configs("sgd", 4) + configs("sgd", 4, epochs=2))
+        here = open_shop(memory_limit=limit, jobs=2)
+        do_inline(Work(here.shop, configs("sgd", 4) + configs("sgd", 4, epochs=2)))
         assert here.waves == [2, 2, 2, 2]
-        here.shop.do(configs("sgd", 4, epochs=3))
+        do_inline(Work(here.shop, configs("sgd", 4, epochs=3)))
         assert here.waves[4:] == [4]
 
     def test_the_estimate_counts_what_is_stored(self):
@@ -275,12 +273,12 @@ class TestWaves:
                 raise error
             return here.train(plans, **more)
 
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
         results = here.shop.do(wanted)
         assert here.waves == [5, 3, 2, 1, 2]
         assert [measured(result) for result in results] == singles(wanted)
-        assert "not enough for 5 runs side by side; going on with 3." in here.said[0]
-        assert not list(here.shop.store.root.rglob("wave-*"))
+        assert "not enough for 5 runs as one group; going on with 3." in here.said[0]
+        assert not list(here.shop.store.root.rglob("group-*"))
 
     def test_where_one_alone_does_not_fit_it_is_done_singly(self, open_shop, monkeypatch):
         here = open_shop()
@@ -288,7 +286,7 @@ class TestWaves:
         def train(plans, **more):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
         assert [result.status for result in here.shop.do(configs("sgd", 2))] == ["finished"] * 2
 
     def test_other_errors_go_through(self, open_shop, monkeypatch):
@@ -297,11 +295,11 @@ class TestWaves:
         def train(plans, **more):
             raise RuntimeError("something else")
 
-        monkeypatch.setattr(fopng.lab.runs.batched, "train_replicas", train)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
         with pytest.raises(RuntimeError, match="something else"):
             here.shop.do(configs("sgd", 2))
 
-    def test_runs_that_cannot_stand_side_by_side_are_done_one_by_one(self, open_shop):
+    def test_runs_that_cannot_is_grouped_are_done_one_by_one(self, open_shop):
         here = open_shop()
         results = here.shop.do(configs("joint", 2))
         assert [result.status for result in results] == ["finished"] * 2
@@ -337,7 +335,7 @@ def test_a_users_own_model(open_shop, tmp_path, monkeypatch, name, waves):
     results = here.shop.do(wanted)
     assert here.waves == waves
     assert bool(here.said) == (waves == [])
-    alone = Workshop(store=Store(tmp_path / "alone"), device=CPU, engine="single").do(wanted)
+    alone = Runner(store=Store(tmp_path / "alone"), device=CPU, engine="single").do(wanted)
     assert [measured(result) for result in results] == [measured(result) for result in alone]
 
 
@@ -347,13 +345,13 @@ class TestTakenUp:
         shop = dataclasses.replace(here.shop, should_stop=lambda: next(asked) >= steps)
         with pytest.raises(Interrupted, match=r"Stopped after \d+ of \d+ steps\."):
             shop.do(wanted)
-        [folder] = here.shop.store.root.rglob("wave-*")
+        [folder] = here.shop.store.root.rglob("group-*")
         return folder
 
     def test_the_same_wave_goes_on(self, open_shop):
         wanted, here = configs(), open_shop()
         folder = self.stopped(here, wanted, 50)
-        assert json.loads((folder / "wave.json").read_text())["runs"] == [config.key for config in wanted]
+        assert json.loads((folder / "group.json").read_text())["runs"] == [config.key for config in wanted]
         here.shop.do(wanted)
         assert here.waves == [3, 3]
         starts = [
@@ -414,13 +412,13 @@ class TestTakenUp:
     def test_a_description_that_cannot_be_read_is_written_anew(self, open_shop):
         wanted, here = configs("sgd", 2), open_shop()
         folder = self.stopped(here, wanted, 20)
-        (folder / "wave.json").write_text("{")
+        (folder / "group.json").write_text("{")
         assert [result.status for result in here.shop.do(wanted)] == ["finished"] * 2
         assert not folder.exists()
 
     def test_killed_again_and_again_it_ends_with_the_same_bits(self, tmp_path, shared_cache):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fopng.lab.runs.runner"])
+        context.set_forkserver_preload(["fopng.lab.schedule.runner"])
 
         def start(root):
             child = context.Process(target=go_on, args=(root, shared_cache))
@@ -442,7 +440,7 @@ class TestTakenUp:
         first, second = (Store(tmp_path / name).results() for name in ("whole", "killed"))
         assert len(first) == 3
         assert [removed(result) for result in first] == [removed(result) for result in second]
-        assert not list((tmp_path / "killed").rglob("wave-*"))
+        assert not list((tmp_path / "killed").rglob("group-*"))
 
 
 LONGER = {"epochs": 12, "assignments": ["tasks=3", "lr=1e-3"]}
@@ -456,4 +454,4 @@ def go_on(root, cache):
     """In another process: three runs side by side, saved as often as can be."""
     os.environ["FOPNG_CACHE"] = str(cache)
     torch.set_num_threads(1)
-    Workshop(store=Store(root), device=CPU, engine="replicas", save_seconds=0.05).do(configs(**LONGER))
+    Runner(store=Store(root), device=CPU, engine="replicas", save_seconds=0.05).do(configs(**LONGER))

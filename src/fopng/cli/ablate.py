@@ -6,12 +6,13 @@ from fopng.cli.commands import Ablate
 from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import found_in, show_planned
 from fopng.cli.results import say, write_page
-from fopng.cli.work import do_runs, raise_for
+from fopng.cli.work import do_runs
 from fopng.lab.analysis.experiments import ablation_of
 from fopng.lab.report.words import margin, percent
 from fopng.lab.runs.ablations import BENCHMARKS, ablated_values, find_ablation
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Ablation
+from fopng.lab.schedule.runner import raise_for
 
 
 def ablate(options: Ablate) -> None:
@@ -27,7 +28,7 @@ def ablate(options: Ablate) -> None:
     if options.dry_run:
         _show_plan(configs, options)
         return
-    results = do_runs(configs, options.means(keep_going=True))
+    results = do_runs(configs, options.runner(keep_going=True), again=options.again)
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)

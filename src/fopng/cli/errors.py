@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import typer
 
-from fopng.cli.stopping import Stopped
+from fopng.cli.work import Stopped
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
@@ -44,10 +44,10 @@ def _explain(error: Exception) -> int:
         message += "" if not message or message.endswith((".", "?", "!")) else "."
         message += _setting_hint(error)
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
-    from fopng.cli.work import FailedRunsError
-    from fopng.lab.cluster import ClusterError
     from fopng.lab.data.errors import DataError
     from fopng.lab.runs.result import DamagedFileError
+    from fopng.lab.schedule.ray_cluster import ClusterError
+    from fopng.lab.schedule.runner import FailedRunsError
     from fopng.lab.storage.checkpoint import CheckpointError
     from fopng.lab.storage.locks import HeldError
 

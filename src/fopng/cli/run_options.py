@@ -38,8 +38,8 @@ from fopng.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fopng.cli.work import Means
     from fopng.lab.runs.config import RunConfig
+    from fopng.lab.schedule.runner import Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +57,25 @@ class WorkOptions:
     track: TrackOption = None
     as_json: JsonOption = False
 
-    def means(self, *, keep_going: bool = False) -> Means:
-        """The same, for the work itself; `keep_going` leaves out runs that fail."""
-        from fopng.cli.work import Means
+    def runner(self, *, keep_going: bool = False) -> Runner:
+        """What does the runs; `keep_going` leaves out those that fail."""
+        from fopng.lab.runs.store import Store
+        from fopng.lab.schedule.machine import find_device
+        from fopng.lab.schedule.runner import Runner
 
-        return Means(
-            out=self.out,
+        on_ray = self.engine is Engine.RAY
+        if on_ray and self.device is Device.MPS:
+            raise ValueError("Expected --device auto, cpu or cuda with --engine ray, got mps.")
+        return Runner(
+            store=Store(self.out),
             data_dir=self.data_dir,
-            device=self.device,
+            engine=self.engine.value,
+            address=self.address,
+            device=find_device("cpu" if on_ray else self.device.value),
+            gpus=None if self.device is Device.AUTO else self.device is Device.CUDA,
             threads=self.threads,
             jobs=self.jobs,
-            again=self.again,
             trackers=tuple(tracker.value for tracker in self.track or ()),
-            engine=self.engine,
-            address=self.address,
             keep_going=keep_going,
         )
 

@@ -8,9 +8,10 @@ from fopng.cli.commands import Sweep as SweepOptions
 from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import found_in, show_planned
 from fopng.cli.results import say, say_written, show_results, write_page
-from fopng.cli.work import do_runs, raise_for
+from fopng.cli.work import do_runs
 from fopng.lab.runs.findings import Response
 from fopng.lab.runs.store import folder_name
+from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
 from fopng.lab.sweep import Sweep, SweepOutcome, chosen_toml, conduct, foresee, read_sweep
 
@@ -21,8 +22,8 @@ def sweep(options: SweepOptions) -> None:
     if options.dry_run:
         _show_plan(asked, options)
         return
-    means = options.means(keep_going=True)
-    outcome = conduct(asked, lambda configs: do_runs(configs, means), options.data_dir)
+    runner = options.runner(keep_going=True)
+    outcome = conduct(asked, lambda configs: do_runs(configs, runner, again=options.again), options.data_dir)
     _show(outcome, as_json=options.as_json)
     _write(outcome, options.out / "sweeps" / asked.name)
     raise_for(outcome.failed)

@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: the run is saved first; the second time it stops at once."""
+"""Ctrl-C and SIGTERM: the first signal asks for a stop after a save, the second stops at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,9 @@ from typing import final
 GENTLE = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopped(Exception):
-    """Work was stopped by a signal, and can go on."""
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.code = 128 + number
-
-
 @final
 class StopSignals:
-    """While the context lasts, a signal only raises a flag: `number` says which came."""
+    """A context in which a signal only sets a flag: `number` says which signal came."""
 
     def __init__(self, signals: Sequence[signal.Signals] = GENTLE, *, quiet: bool = False) -> None:
         self.number: int | None = None

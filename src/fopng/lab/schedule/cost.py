@@ -14,11 +14,11 @@ from fopng.lab.engine import Plan, train
 from fopng.lab.engine.batched import NotStackable, train_replicas
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
-from fopng.lab.runs.groups import LARGEST_WAVE, cut
 from fopng.lab.runs.request import build
 from fopng.lab.runs.result import RunResult
-from fopng.lab.runs.runner import Workshop
 from fopng.lab.runs.scores import Estimate
+from fopng.lab.schedule.groups import LARGEST_GROUP, cut
+from fopng.lab.schedule.runner import Runner
 
 SAMPLES = {"mlp": (100, 300), "convnet": (100, 200)}
 """Of each task, in the two runs of a measurement: what both need is the start, what the longer needs more is the work."""
@@ -53,12 +53,12 @@ class Cost:
     """What runs will cost, as far as one can tell: remembers what it measured, so that what is alike is measured once.
 
     Args:
-        shop: where the runs would be done.
+        runner: says where the runs would be done.
         known: results from which to tell.
         budget: seconds for all measurements.
     """
 
-    shop: Workshop
+    runner: Runner
     known: Iterable[RunResult] = ()
     budget: float = BUDGET
     _rates: dict[Kind, Rate] = field(default_factory=dict, init=False)
@@ -72,9 +72,9 @@ class Cost:
             configs: the runs.
             jobs: processes that share them.
         """
-        missing = self.shop.unfinished(configs)
-        most = LARGEST_WAVE.get(self.shop.device.type, 1)
-        waves = [wave for group in self.shop.groups(missing) for wave in cut(group, most)]
+        missing = self.runner.unfinished(configs)
+        most = LARGEST_GROUP.get(self.runner.device.type, 1)
+        waves = [wave for group in self.runner.groups(missing) for wave in cut(group, most)]
         return sum(self._wave(wave) for wave in waves) / jobs
 
     def _wave(self, wave: Sequence[RunConfig]) -> float:
@@ -87,12 +87,12 @@ class Cost:
         """How many a run trains on; the same for every method and seed."""
         kind = (config.benchmark, config.dataset, config.epochs, config.validation, str(config.benchmark_parameters))
         if kind not in self._counts:
-            self._counts[kind] = _samples(build(config, self.shop.data_dir))
+            self._counts[kind] = _samples(build(config, self.runner.data_dir))
         return self._counts[kind]
 
     def _remembered(self, config: RunConfig) -> float | None:
         """The mean seconds of a run like this one that was done on such a device."""
-        here = describe_environment(self.shop.device)
+        here = describe_environment(self.runner.device)
         times = [
             result.seconds
             for result in self.known
@@ -113,9 +113,9 @@ class Cost:
 
     def _measured(self, wave: Sequence[RunConfig]) -> Rate:
         config, started = wave[0], time.perf_counter()
-        self.shop.notice(f"Measuring {config.method} on {config.benchmark}.")
-        plans = [build(each, self.shop.data_dir) for each in wave]
-        rate = measure(plans, SAMPLES.get(config.model, SAMPLES["convnet"]), self.shop.device)
+        self.runner.notice(f"Measuring {config.method} on {config.benchmark}.")
+        plans = [build(each, self.runner.data_dir) for each in wave]
+        rate = measure(plans, SAMPLES.get(config.model, SAMPLES["convnet"]), self.runner.device)
         self._spent += time.perf_counter() - started
         return rate
 
