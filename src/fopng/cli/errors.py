@@ -46,8 +46,7 @@ def _explain(error: Exception) -> int:
         return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
     from fopng.lab.data.errors import DataError
     from fopng.lab.runs.result import DamagedFileError
-    from fopng.lab.schedule.ray_cluster import ClusterError
-    from fopng.lab.schedule.runner import FailedRunsError
+    from fopng.lab.schedule.errors import ClusterError, FailedRunsError
     from fopng.lab.storage.checkpoint import CheckpointError
     from fopng.lab.storage.locks import HeldError
 

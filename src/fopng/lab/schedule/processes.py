@@ -16,8 +16,9 @@ from typing import final
 from fopng.lab.engine import Interrupted
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.result import RunResult
+from fopng.lab.schedule.errors import FailedRunsError
 from fopng.lab.schedule.groups import alike, cut
-from fopng.lab.schedule.runner import FailedRunsError, Runner, Work, never
+from fopng.lab.schedule.runner import Runner, Work, never
 from fopng.lab.schedule.signals import StopSignals
 from fopng.lab.schedule.view import View
 

@@ -25,8 +25,9 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.request import build
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.errors import ClusterError
 from fopng.lab.schedule.groups import LARGEST_GROUP, GroupFolder, alike, cut, halves, is_grouped, unfinished_groups
-from fopng.lab.schedule.ray_cluster import ClusterError, check_shared, check_shared_everywhere, connect, mark, resources
+from fopng.lab.schedule.ray_cluster import check_shared, check_shared_everywhere, connect, mark, resources
 from fopng.lab.schedule.runner import Runner, Work, ignore, label, never
 from fopng.lab.schedule.signals import StopSignals
 from fopng.lab.schedule.view import Tally, View

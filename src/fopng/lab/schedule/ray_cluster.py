@@ -17,6 +17,7 @@ from typing import Any
 
 import fopng
 from fopng.core.extras import from_extra
+from fopng.lab.schedule.errors import ClusterError
 from fopng.lab.storage import atomic
 
 LOCAL = "local"
@@ -41,10 +42,6 @@ PASSED_ON = ("FOPNG_CACHE", "FOPNG_DATA")
 
 MARKER = ".store-id"
 """A file in the folder of the runs; a machine that reads the driver's text in it sees the same folder."""
-
-
-class ClusterError(RuntimeError):
-    """There is no cluster, or every run would fail in the same way."""
 
 
 def connect(address: str | None) -> ModuleType:

@@ -17,16 +17,13 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import Store
+from fopng.lab.schedule.errors import FailedRunsError
 from fopng.lab.schedule.groups import EngineName, alike, forget_groups, is_grouped, remove_ended
 from fopng.lab.schedule.view import View
 from fopng.lab.storage.locks import HeldError
 
 LOGGED_STEPS = 100
 """One step in this many is written to the log, with what it measured."""
-
-
-class FailedRunsError(RuntimeError):
-    """Some runs failed; the others have their results."""
 
 
 def raise_for(failed: Sequence[RunConfig]) -> None:
