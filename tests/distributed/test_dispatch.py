@@ -299,6 +299,6 @@ def test_stopped_it_saves_what_is_under_way_and_continues(do, expected, tmp_path
     with pytest.raises(Interrupted, match="0 of 4 runs"):
         do(ray, wanted, should_stop=lambda: bool(stop))
     assert ray.cancelled == ray.submitted[1:]
-    assert list(tmp_path.rglob("checkpoint*.safetensors")) != []
+    assert list(tmp_path.rglob("checkpoint.*")) != []
     assert list(tmp_path.rglob("lock")) == []
     assert measured(do(FakeRay(), wanted)) == expected(wanted)
