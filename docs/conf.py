@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "extensions"))
+sys.path[:0] = [str(HERE / "extensions"), str(HERE.parent)]
 
 import fopng  # noqa: E402
 
@@ -16,9 +16,8 @@ release = version = fopng.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "myst_parser",
+    "myst_nb",
     "mathml",
-    "optional",
     "docstrings",
     "reference",
     "commands",
@@ -31,6 +30,9 @@ myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 myst_url_schemes = ["http", "https", "mailto"]
+
+nb_execution_mode = "off"  # tests/test_tutorials.py executes the notebooks
+nb_merge_streams = True
 
 # Docstrings
 autodoc_member_order = "bysource"

@@ -208,7 +208,7 @@ def test_equation_14_and_17_compatibility(problem, form):
 
 
 def test_orthogonal_form_minimises_the_natural_gradients_distance(problem):
-    """docs/deviations.md, 1: it minimises `||F_new^-1 (g - u)||` over the same points, and `B^T v = 0`."""
+    """docs/explanation/deviations.md, 1: it minimises `||F_new^-1 (g - u)||` over the same points, and `B^T v = 0`."""
 
     def distance(u):
         return oracle.fisher_norm(torch.linalg.solve(problem.F_new, problem.g - u), problem.F_new)
@@ -224,7 +224,7 @@ def test_orthogonal_form_minimises_the_natural_gradients_distance(problem):
 
 
 def test_printed_form_is_not_a_projection(problem):
-    """docs/deviations.md, 1: the reason why there are two."""
+    """docs/explanation/deviations.md, 1: the reason why there are two."""
     projector = problem.projector()
     once = projector(one(problem.g))
     assert float((projector(once) - once).norm()) > 0.1

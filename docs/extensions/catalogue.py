@@ -1,98 +1,68 @@
-"""The catalogue: a page a method, from its section in `methods.md`, its docstring, and the committed results."""
+"""The catalogue: each method's page gets its settings and its committed results, and the list of methods its table."""
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-from reference import write
 from sphinx.application import Sphinx
 
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.settings import defaults_of, method_settings
 from fopng.lab.runs.store import load_results
 from fopng.optim.registry import METHODS, MethodEntry
-from reproduction.pages import method_results
+from reproduction import RESULTS
+from reproduction.tables import method_results
 
-RESULTS = "reproduction/results"
-"""The folder of committed results, beside that of the documentation."""
-
-SECTION = re.compile(
-    r"^## (?P<title>.*?) \(`(?P<name>[a-z-]+)`\)(?P<mark>.*)\n(?P<text>(?:(?!^## ).*\n)*)", re.MULTILINE
-)
-"""`## Title (`name`)` and what stands below it, to the next such heading."""
-
-PART = re.compile(r"\s\*(Keeps:|Settings:|Costs:|Use it)\*")
-"""What a section says in a sentence and a page in a paragraph of its own."""
-
-PAGE = re.compile(r"docs/([a-z-]+)\.md")
+FOLDER = "reference/methods/"
+TITLE = re.compile(r"^# (.*?) \(`")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Write the pages before any is read, and make `methods.md` the list of them."""
-    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir)))
-    app.connect("source-read", _list_pages)
+    """Look at each page as it is read."""
+    app.connect("source-read", _complete)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def sections(text: str) -> dict[str, re.Match[str]]:
-    """The section of each method, by the method's name."""
-    return {found["name"]: found for found in SECTION.finditer(text)}
+def _complete(app: Sphinx, page: str, source: list[str]) -> None:
+    name = page.removeprefix(FOLDER)
+    if page == f"{FOLDER}index":
+        source[0] = source[0].replace("```{methods}\n```", _list(Path(app.srcdir) / FOLDER))
+    elif page.startswith(FOLDER):
+        source[0] += f"\n\n{_settings(METHODS[name])}\n\n{_results(name)}\n"
 
 
-def write_pages(docs: Path) -> None:
-    """Write a page for every method that has a section."""
-    committed = docs.parent / RESULTS
-    results = load_results([committed]) if committed.is_dir() else []
-    folder = docs / "catalogue"
-    folder.mkdir(exist_ok=True)
-    for name, section in sections((docs / "methods.md").read_text(encoding="utf-8")).items():
-        write(folder / f"{name}.md", _page(METHODS[name], section, results))
+def _list(folder: Path) -> str:
+    shown = {name: entry for name, entry in METHODS.items() if (folder / f"{name}.md").exists()}
+    rows = [_row(name, entry, (folder / f"{name}.md").read_text(encoding="utf-8")) for name, entry in shown.items()]
+    table = "\n".join(["| method | name | year | by | keeps of old tasks |", "| --- | --- | --- | --- | --- |", *rows])
+    return f"{table}\n\n```{{toctree}}\n:hidden:\n\n" + "\n".join(shown) + "\n```"
 
 
-def _page(entry: MethodEntry, section: re.Match[str], results: Sequence[RunResult]) -> str:
-    text = section["text"].strip().replace("](", "](../").replace("](../http", "](http")
-    text = PART.sub(r"\n\n**\1**", text).replace(
-        "**Costs:**", "**Costs** (in steps of plain SGD, [measured](../performance.md)):"
-    )
-    measured = method_results(results, entry.name)
-    optimizer = entry.optimizer
-    blocks = [
-        f"# {section['title']} (`{entry.name}`)",
-        "*Keeps samples of old tasks.*" if entry.about.keeps_data else "",
-        text,
-        "## Settings",
-        f"Arguments of {{py:class}}`fopng.{optimizer.__name__} <{optimizer.__module__}.{optimizer.__name__}>`, and what `--set` "
-        f"takes after `fopng run BENCHMARK {entry.name}`. On a benchmark of the paper its own values stand in for these defaults.",
-        _settings(entry),
-        *(["## Results", measured] if measured else []),
-    ]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+def _row(name: str, entry: MethodEntry, text: str) -> str:
+    found = TITLE.match(text)
+    about, title = entry.about, found[1] if found else name
+    return f"| [{title}]({name}.md) | `{name}` | {about.year} | {about.paper} | {about.keeps} |"
 
 
 def _settings(entry: MethodEntry) -> str:
-    defaults = defaults_of(entry)
+    defaults, optimizer = defaults_of(entry), entry.optimizer
     rows = [
-        f"| `{name}` | {f'`{defaults[name]}`' if name in defaults else ''} | {_explained(setting.means)} |"
+        f"| `{name}` | {f'`{defaults[name]}`' if name in defaults else ''} | {setting.means.replace('|', '&#124;')} |"
         for name, setting in method_settings(entry).items()
     ]
-    return "\n".join(["| setting | default | |", "| --- | --- | --- |", *rows])
+    said = (
+        f"Arguments of {{py:class}}`fopng.{optimizer.__name__} <{optimizer.__module__}.{optimizer.__name__}>`, and what `--set` "
+        f"takes after `fopng run BENCHMARK {entry.name}`. On a benchmark of the paper its own values stand in for these defaults."
+    )
+    return "\n".join(["## Settings", "", said, "", "| setting | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def _explained(text: str) -> str:
-    return PAGE.sub(r"[\1](../\1.md)", text.replace("|", "&#124;"))
+def _results(name: str) -> str:
+    measured = method_results(_committed(), name)
+    return f"## Results\n\n{measured}" if measured else ""
 
 
-def _list_pages(app: Sphinx, name: str, source: list[str]) -> None:
-    if name != "methods":
-        return
-    found = sections(source[0])
-    first = next(iter(found.values())).start()
-    entries = [(METHODS[name].about, section["title"]) for name, section in found.items()]
-    rows = [
-        f"| [{title}](catalogue/{e.name}.md) | `{e.name}` | {e.year} | {e.paper} | {e.keeps} |" for e, title in entries
-    ]
-    table = "\n".join(["| method | name | year | by | keeps of old tasks |", "| --- | --- | --- | --- | --- |", *rows])
-    pages = "\n".join(f"catalogue/{name}" for name in found)
-    listed = f"{table}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n\n"
-    introduction = source[0][:first].replace("One section each", "One page each")
-    source[0] = introduction + listed + SECTION.sub("", source[0][first:])
+@cache
+def _committed() -> Sequence[RunResult]:
+    return load_results([RESULTS]) if RESULTS.is_dir() else []

@@ -13,8 +13,8 @@ from fopng.cli import app as command_line
 
 INTRODUCTION = """# The command line
 
-Every command, with what `fopng COMMAND --help` says. What they do together stands in [runs](runs.md),
-[experiments](experiments.md), [data](data.md) and [report](report.md).
+Every command, with what `fopng COMMAND --help` says. What they do together stands in the guides on [runs](guides/runs.md),
+[sweeps](guides/sweeps.md), [your own data](guides/own-data.md) and [the report](guides/report.md).
 """
 
 

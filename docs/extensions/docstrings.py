@@ -6,7 +6,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-PAGE = re.compile(r"docs/([a-z-]+)\.md")
+PAGE = re.compile(r"docs/([a-z/-]+)\.md")
 SPECIAL = re.compile(r"([\\*|]|(?<=\w)_(?!\w))")
 
 

@@ -12,7 +12,7 @@ from fopng.curvature.metric import Metric
 from fopng.gradients.directions import Basis
 
 Form: TypeAlias = Literal["printed", "orthogonal"]
-"""The paper's `P`, or the one that makes the step Fisher-orthogonal (docs/deviations.md, 1)."""
+"""The paper's `P`, or the one that makes the step Fisher-orthogonal (docs/explanation/deviations.md, 1)."""
 
 
 class IllConditioned(UserWarning):

@@ -43,7 +43,7 @@ class FOPNG(FormedProjected[FOPNGState]):
         return state.fisher_old.times(state.gradients).only(names)
 
     def stored(self, state: FOPNGState, task: Task) -> FOPNGState:
-        # at the end of the task, where the gradients are stored too (docs/deviations.md, 4)
+        # at the end of the task, where the gradients are stored too (docs/explanation/deviations.md, 4)
         fisher, old = self.estimate(task).kept(), state.fisher_old
         state = super().stored(state, task)
         return replace(state, fisher_old=fisher if old is None else old.averaged(fisher, self.fisher_weight))

@@ -38,7 +38,7 @@ class FOPNGKState(KroneckerState):
 class KroneckerFOPNG(KroneckerMemory[FOPNGKState]):
     """FOPNG made soft, with a Kronecker-factored `F_old`: the gradient, held back where old answers depend on the parameters.
 
-    Each step solves `min |v - g|^2 + s |v|^2_F` with F the old tasks' Fisher and s the strength (docs/kronecker.md):
+    Each step solves `min |v - g|^2 + s |v|^2_F` with F the old tasks' Fisher and s the strength (docs/explanation/fopng-k.md):
     `v = eta (I + s min(1, N / N_f) T^(q-1) F_old)^-1 g` with `F_old = sum_t F_t / (f_t^b f^(1-b))` over the T old tasks, `f_t` the
     mean of the diagonal of a task's Fisher and f the mean of those. Kept of old tasks are two small square matrices for each layer,
     however many tasks there are. Its closest relative is natural continual learning (Kao, 2021).

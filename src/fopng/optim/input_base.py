@@ -40,7 +40,7 @@ class InputMemory(Method[InputState, Running]):
     """`v = eta (g - g M Lambda M^T)`, layer by layer: nothing along what old tasks gave a layer.
 
     Parameters outside Linear and Conv layers (normalisations, embeddings) that an old task used do not move any more
-    (docs/deviations.md, 21).
+    (docs/explanation/deviations.md, 21).
     """
 
     input_samples: Annotated[

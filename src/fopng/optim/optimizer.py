@@ -37,7 +37,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     Args:
         model: the model to train; its trainable parameters are optimized. Inside a `DistributedDataParallel`, the processes of
-            that share the run, each with a shard of the data (docs/scaling.md).
+            that share the run, each with a shard of the data (docs/guides/several-processes.md).
         lr: the learning rate.
         method: the mathematics.
         first_task: what trains the first task.

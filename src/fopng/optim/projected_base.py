@@ -24,7 +24,7 @@ ROUNDING_DAMPING = 1e-6
 
 PROJECTION = (
     '"printed" (the paper\'s `P`) or "orthogonal" (the one that makes the step Fisher-orthogonal to the old tasks; '
-    "docs/deviations.md, 1)."
+    "docs/explanation/deviations.md, 1)."
 )
 FORM_DAMPING = (
     "added to the Gram matrix `A`. In the printed form as it is, None for `damping`; in the orthogonal one times the mean of A's "
@@ -199,6 +199,6 @@ class FormedProjected(NaturalProjected[Q], Generic[Q]):
 
     @property
     def used_gram_damping(self) -> float:
-        # the printed form uses lambda twice (docs/deviations.md, 2); the orthogonal one only what rounding needs
+        # the printed form uses lambda twice (docs/explanation/deviations.md, 2); the orthogonal one only what rounding needs
         default = self.damping if self.projection == "printed" else ROUNDING_DAMPING
         return default if self.gram_damping is None else self.gram_damping

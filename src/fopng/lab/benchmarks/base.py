@@ -18,7 +18,7 @@ from fopng.lab.data.samples import LoadedDataset, Samples, load
 from fopng.lab.data.splits import ArraySplit
 from fopng.optim.settings import SettingInfo, settings_of
 
-VALIDATION_SHARE = 10  # the last tenth of each class; docs/deviations.md, selection
+VALIDATION_SHARE = 10  # the last tenth of each class; docs/explanation/deviations.md, selection
 
 
 class Benchmark(ABC):

@@ -17,7 +17,7 @@ class SplitByClass(ImageBenchmark):
     """Each task has some classes of its own.
 
     Class-incremental targets are the classes themselves. Domain- and task-incremental ones count from 0 in each task. A
-    shared head has an output for each class of the dataset in both scenarios: docs/deviations.md, Split-MNIST.
+    shared head has an output for each class of the dataset in both scenarios: docs/explanation/deviations.md, Split-MNIST.
     """
 
     kind: ClassVar[str] = "split"
