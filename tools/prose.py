@@ -21,8 +21,43 @@ APPENDIX = ("results/fopng-k-study.md",)
 """Put aside; not counted."""
 
 KNOWN = {
-    *("CPU", "GPU", "CUDA", "JSON", "TOML", "CSV", "HTML", "SVG", "PNG", "PDF", "HTTP", "HTTPS", "SHA", "URL", "API", "MIT", "NaN"),
-    *("MNIST", "CIFAR", "LoRA", "LSTM", "ReLU", "IDX", "DDP", "NCCL", "NVIDIA", "MB", "GB", "TF", "CNN", "MLP", "YAML", "MPS"),
+    *(
+        "CPU",
+        "GPU",
+        "CUDA",
+        "JSON",
+        "TOML",
+        "CSV",
+        "HTML",
+        "SVG",
+        "PNG",
+        "PDF",
+        "HTTP",
+        "HTTPS",
+        "SHA",
+        "URL",
+        "API",
+        "MIT",
+        "NaN",
+    ),
+    *(
+        "MNIST",
+        "CIFAR",
+        "LoRA",
+        "LSTM",
+        "ReLU",
+        "IDX",
+        "DDP",
+        "NCCL",
+        "NVIDIA",
+        "MB",
+        "GB",
+        "TF",
+        "CNN",
+        "MLP",
+        "YAML",
+        "MPS",
+    ),
 }
 """What a reader who knows PyTorch knows."""
 
@@ -82,7 +117,9 @@ def abbreviations(text: str) -> set[str]:
 def explained() -> set[str]:
     """Abbreviations that the glossary or a page of a method explains, and names of optimizers."""
     glossary = abbreviations((DOCS / "reference" / "glossary.md").read_text(encoding="utf-8"))
-    titles = " ".join(page.read_text(encoding="utf-8").split("\n")[0] for page in (DOCS / "reference" / "methods").glob("*.md"))
+    titles = " ".join(
+        page.read_text(encoding="utf-8").split("\n")[0] for page in (DOCS / "reference" / "methods").glob("*.md")
+    )
     names = re.findall(r"\(`([a-z-]+)`\)", titles)
     return KNOWN | glossary | abbreviations(titles) | {name.upper() for name in names}
 

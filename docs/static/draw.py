@@ -36,7 +36,9 @@ def place(point: Vector, origin: tuple[float, float] = ORIGIN) -> tuple[float, f
     return origin[0] + SCALE * point[0], origin[1] - SCALE * point[1]
 
 
-def arrow(to: Vector, kind: str, label: str, shift: tuple[float, float] = (8, -6), *, start: Vector | None = None) -> str:
+def arrow(
+    to: Vector, kind: str, label: str, shift: tuple[float, float] = (8, -6), *, start: Vector | None = None
+) -> str:
     """An arrow with words at its end."""
     (x0, y0), (x1, y1) = place(vector(0, 0) if start is None else start), place(to)
     along = vector(x1 - x0, y1 - y0) / np.hypot(x1 - x0, y1 - y0)
@@ -109,7 +111,12 @@ def kronecker() -> None:
         words("both inputs are in use", 165, 350, "plain", "middle"),
         words("one direction is free", 475, 350, "ours", "middle"),
     ]
-    write("kronecker", "Old inputs lie along one direction: a diagonal cannot see it, a Kronecker factor does", parts, height=366)
+    write(
+        "kronecker",
+        "Old inputs lie along one direction: a diagonal cannot see it, a Kronecker factor does",
+        parts,
+        height=366,
+    )
 
 
 def printed() -> None:
@@ -129,7 +136,9 @@ def printed() -> None:
         arrow(plain, "plain", "printed", (10, 4)),
         arrow(orthogonal, "ours", "orthogonal", (10, -4)),
     ]
-    shifted = [part if number == 0 else f'<g transform="translate(0 -60)">{part}</g>' for number, part in enumerate(parts)]
+    shifted = [
+        part if number == 0 else f'<g transform="translate(0 -60)">{part}</g>' for number, part in enumerate(parts)
+    ]
     shifted.append(words("on this line old answers stay", 395, 345))
     write("printed", "The orthogonal step lies where old answers stay; the printed step does not", shifted)
 
