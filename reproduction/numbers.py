@@ -1,15 +1,8 @@
-"""Numbers inside pages: each block `<!-- numbers: NAME ... -->` is written from committed results.
-
-<!-- numbers: finding split-mnist sgd ewc fopng -->
-<!-- end -->
-"""
+"""Short tables for README, findings and performance, from committed results and measurements."""
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -18,10 +11,9 @@ from fopng.lab.runs.frame import frame
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate, final_average_accuracy, holm, paired_difference
 from fopng.lab.runs.store import load_results
-from reproduction import DOCS
+from reproduction import FOLDER
 
-BLOCK = re.compile(r"(<!-- numbers: (?P<words>[^\n]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
-BENCH = DOCS.parent / "bench" / "results"
+BENCH = FOLDER.parent / "bench" / "results"
 STREAMS = {
     "split-mnist": "Split-MNIST",
     "rotated-mnist": "Rotated-MNIST",
@@ -36,42 +28,15 @@ CHOSEN = ("chosen/methods", "chosen/cifar")
 LEVEL = 0.05
 
 
-def pages_with_numbers(root: Path) -> list[Path]:
-    """README and the pages of the site that have blocks."""
-    found = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in found if "_build" not in page.parts and BLOCK.search(page.read_text(encoding="utf-8"))]
-
-
-def filled(text: str, results: Iterable[RunResult]) -> str:
-    """The text of a page with its blocks written anew."""
-    table = frame(results).explode("experiments")
-    writers: Mapping[str, Callable[..., str]] = {
-        "readme": partial(_readme, table),
-        "finding": partial(_finding, table),
-        "ablation": partial(_ablation, table),
-        "streams": _streams,
-        "bench-step": _steps,
-        "bench-core": _core,
-        "bench-fishers": _fishers,
-        "bench-replicas": _replicas,
-    }
-
-    def block(found: re.Match[str]) -> str:
-        name, *words = found["words"].split()
-        if name not in writers:
-            raise ValueError(f"Expected a block out of {', '.join(writers)}, got {name!r} in <!-- numbers: ... -->.")
-        return f"{found[1]}{writers[name](*words)}\n{found[3]}"
-
-    return BLOCK.sub(block, text)
-
-
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _readme(table: pd.DataFrame) -> str:
+def readme(results: Sequence[RunResult]) -> str:
+    """Five contenders, tuned, on the paper's five streams; bold for the best and for what cannot be told from it."""
+    table = _exploded(results)
     rows = []
     for benchmark, title in STREAMS.items():
         runs = _printed_form(table[(table.benchmark == benchmark) & table.experiments.isin(CHOSEN)])
@@ -82,7 +47,9 @@ def _readme(table: pd.DataFrame) -> str:
     return markdown(["", *(f"`{name}`" if name == "fopng-k" else name.upper() for name in CONTENDERS)], rows)
 
 
-def _finding(table: pd.DataFrame, benchmark: str, *methods: str) -> str:
+def finding(results: Sequence[RunResult], benchmark: str, *methods: str) -> str:
+    """Methods on a stream under each condition, or on all of them tuned (`all`)."""
+    table = _exploded(results)
     if benchmark == "all":
         return _everywhere(table, methods)
     own = _printed_form(table[table.benchmark == benchmark])
@@ -96,6 +63,11 @@ def _finding(table: pd.DataFrame, benchmark: str, *methods: str) -> str:
     return markdown([STREAMS[benchmark], *conditions], rows)
 
 
+def _exploded(results: Sequence[RunResult]) -> pd.DataFrame:
+    """A row for each run and experiment."""
+    return frame(results).explode("experiments")
+
+
 def _everywhere(table: pd.DataFrame, methods: Sequence[str]) -> str:
     tuned = _printed_form(table[table.experiments.isin(CHOSEN)])
     streams = {benchmark: tuned[tuned.benchmark == benchmark] for benchmark in STREAMS}
@@ -103,7 +75,9 @@ def _everywhere(table: pd.DataFrame, methods: Sequence[str]) -> str:
     return markdown(["tuned", *STREAMS.values()], rows)
 
 
-def _ablation(table: pd.DataFrame, setting: str) -> str:
+def ablation(results: Sequence[RunResult], setting: str) -> str:
+    """The accuracy with each value of a setting."""
+    table = _exploded(results)
     runs = table[table.experiments == f"ablation/{setting}"]
     values = runs.settings.map(lambda text: json.loads(text)[setting])
     benchmarks = [name for name in STREAMS if name in set(runs.benchmark)]
@@ -114,10 +88,11 @@ def _ablation(table: pd.DataFrame, setting: str) -> str:
     return markdown([f"`{setting}`", *(STREAMS[name] for name in benchmarks)], rows)
 
 
-def _streams() -> str:
-    results = {tasks: load_results([BENCH / f"stream-{tasks}"]) for tasks in (20, 50)}
-    chosen = _chosen(results[20])
-    on_test = {tasks: frame(run for run in runs if _is_chosen(run, chosen)) for tasks, runs in results.items()}
+def streams(results: Sequence[RunResult]) -> str:
+    """Long streams, with the settings chosen on the held-out data of 20 tasks."""
+    runs_of = {tasks: load_results([BENCH / f"stream-{tasks}"]) for tasks in (20, 50)}
+    chosen = _chosen(runs_of[20])
+    on_test = {tasks: frame(run for run in runs if _is_chosen(run, chosen)) for tasks, runs in runs_of.items()}
     order = sorted(chosen, key=lambda name: -on_test[20][on_test[20].method == name].final_accuracy.mean())
     rows = [[f"`{method}`", *(_of(table, method) for table in on_test.values())] for method in order]
     return markdown(["", *(f"after {tasks} tasks" for tasks in on_test)], rows)
@@ -129,14 +104,15 @@ def _chosen(results: Iterable[RunResult]) -> dict[str, str]:
     held_out = {run.config.key: final_average_accuracy(run.validation_accuracy or ()) for run in results}
     scores = tried.key.map(held_out)
     best = tried.assign(score=scores).groupby(["method", "settings"]).score.mean().groupby("method").idxmax()
-    return {method: settings for method, settings in best}
+    return dict(best.tolist())
 
 
 def _is_chosen(run: RunResult, chosen: Mapping[str, str]) -> bool:
     return not run.config.validation and canonical_json(run.config.settings) == chosen.get(run.config.method)
 
 
-def _steps() -> str:
+def steps(results: Sequence[RunResult]) -> str:
+    """The cost of a step of every method, over plain SGD's."""
     ratios = json.loads((BENCH / "step.json").read_text(encoding="utf-8"))["ratios"]
     names = [name for name in ratios["mlp"] if not name.startswith(("torch", "microseconds"))]
     rows = [[f"`{name}`", f"{ratios['mlp'][name]:.1f}", f"{ratios['cnn'][name]:.1f}"] for name in names]
@@ -145,7 +121,8 @@ def _steps() -> str:
     return markdown(["", "MLP", "CNN", "", "MLP", "CNN"], paired)
 
 
-def _core() -> str:
+def core(results: Sequence[RunResult]) -> str:
+    """What factored gradients save."""
     measured = json.loads((BENCH / "core.json").read_text(encoding="utf-8"))["measured"]
     fisher, kept = measured["MLP, diagonal Fisher, batches of 256 (samples/s)"], measured["MLP, 400 directions"]
     ours = fisher["fopng"]
@@ -164,7 +141,8 @@ def _core() -> str:
     return markdown(["the paper's MLP", ""], rows)
 
 
-def _fishers() -> str:
+def fishers(results: Sequence[RunResult]) -> str:
+    """What Fishers cost as metrics."""
     ratios = json.loads((BENCH / "fishers.json").read_text(encoding="utf-8"))["ratios"]["mlp"]
     rows = [
         [f"`{name}`", f"{found['step']:.2g}", f"{found['refresh']:.2g}", f"{found['bytes'] / 2**20:.1f} MiB"]
@@ -173,7 +151,8 @@ def _fishers() -> str:
     return markdown(["metric", "step", "refresh", "kept"], rows)
 
 
-def _replicas() -> str:
+def replicas(results: Sequence[RunResult]) -> str:
+    """Microseconds a step and run, side by side on a GPU."""
     steps = json.loads((BENCH / "replicas-gpu.json").read_text(encoding="utf-8"))["steps"]
     columns = [("mlp", 1), ("mlp", 5), ("mlp", 35), ("cnn", 1), ("cnn", 5), ("cnn", 15)]
     found = {(step["model"].lower(), step["method"], step["m"], step["R"]): step for step in steps}

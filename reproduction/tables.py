@@ -1,6 +1,6 @@
 """The tables of the documentation, in Markdown, from results."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -166,25 +166,6 @@ PAPERS = {
     "`fopng-k`, ours": ("fopng-k", None),
 }
 """The rows of the README's tables: a method and its form."""
-
-
-def overview(benchmarks: Mapping[str, str], columns: Sequence[str]) -> Callable[[Results], str]:
-    """A table of the README: a few methods on some benchmarks, matched, printed and tuned; bold is a column's highest."""
-
-    def made(results: Results) -> str:
-        runs = {}
-        for group in groups_of(results):
-            if group.kind in ("comparison", "chosen"):
-                column = "tuned" if group.kind == "chosen" else group.config.protocol
-                runs[group.config.benchmark, column] = group.runs
-        heads, cells = [], []
-        for benchmark, name in benchmarks.items():
-            for column in columns:
-                heads.append(f"{name}, {column}" if column == columns[0] else column)
-                cells.append(_column(runs[benchmark, column]))
-        return table(["", *heads], [[row, *(column[row] for column in cells)] for row in PAPERS], numbers="---")
-
-    return made
 
 
 def _column(runs: Results) -> dict[str, str]:
