@@ -12,6 +12,7 @@ from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate, final_average_accuracy, holm, paired_difference
 from fopng.lab.runs.store import load_results
 from reproduction import FOLDER
+from reproduction.tables import table
 
 BENCH = FOLDER.parent / "bench" / "results"
 STREAMS = {
@@ -28,31 +29,25 @@ CHOSEN = ("chosen/methods", "chosen/cifar")
 LEVEL = 0.05
 
 
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def readme(results: Sequence[RunResult]) -> str:
     """Five contenders, tuned, on the paper's five streams; bold for the best and for what cannot be told from it."""
-    table = _exploded(results)
+    every = _exploded(results)
     rows = []
     for benchmark, title in STREAMS.items():
-        runs = _printed_form(table[(table.benchmark == benchmark) & table.experiments.isin(CHOSEN)])
+        runs = _printed_form(every[(every.benchmark == benchmark) & every.experiments.isin(CHOSEN)])
         scores = {method: _by_seed(runs[runs.method == method]) for method in CONTENDERS}
         best = _level_with_the_best(scores)
         cells = [_cell(Estimate.of(list(found.values())), bold=method in best) for method, found in scores.items()]
         rows.append([title, *cells])
-    return markdown(["", *(f"`{name}`" if name == "fopng-k" else name.upper() for name in CONTENDERS)], rows)
+    return table(["", *(f"`{name}`" if name == "fopng-k" else name.upper() for name in CONTENDERS)], rows)
 
 
 def finding(results: Sequence[RunResult], benchmark: str, *methods: str) -> str:
     """Methods on a stream under each condition, or on all of them tuned (`all`)."""
-    table = _exploded(results)
+    every = _exploded(results)
     if benchmark == "all":
-        return _everywhere(table, methods)
-    own = _printed_form(table[table.benchmark == benchmark])
+        return _everywhere(every, methods)
+    own = _printed_form(every[every.benchmark == benchmark])
     conditions = {
         "matched": own[(own.experiments == "comparison/paper") & (own.protocol == "matched")],
         "printed": own[(own.experiments == "comparison/paper") & (own.protocol == "printed")],
@@ -60,7 +55,7 @@ def finding(results: Sequence[RunResult], benchmark: str, *methods: str) -> str:
     }
     conditions = {name: runs for name, runs in conditions.items() if len(runs)}
     rows = [[f"`{method}`", *(_of(runs, method) for runs in conditions.values())] for method in methods]
-    return markdown([STREAMS[benchmark], *conditions], rows)
+    return table([STREAMS[benchmark], *conditions], rows)
 
 
 def _exploded(results: Sequence[RunResult]) -> pd.DataFrame:
@@ -68,24 +63,24 @@ def _exploded(results: Sequence[RunResult]) -> pd.DataFrame:
     return frame(results).explode("experiments")
 
 
-def _everywhere(table: pd.DataFrame, methods: Sequence[str]) -> str:
-    tuned = _printed_form(table[table.experiments.isin(CHOSEN)])
+def _everywhere(every: pd.DataFrame, methods: Sequence[str]) -> str:
+    tuned = _printed_form(every[every.experiments.isin(CHOSEN)])
     streams = {benchmark: tuned[tuned.benchmark == benchmark] for benchmark in STREAMS}
     rows = [[f"`{method}`", *(_of(runs, method) for runs in streams.values())] for method in methods]
-    return markdown(["tuned", *STREAMS.values()], rows)
+    return table(["tuned", *STREAMS.values()], rows)
 
 
 def ablation(results: Sequence[RunResult], setting: str) -> str:
     """The accuracy with each value of a setting."""
-    table = _exploded(results)
-    runs = table[table.experiments == f"ablation/{setting}"]
+    every = _exploded(results)
+    runs = every[every.experiments == f"ablation/{setting}"]
     values = runs.settings.map(lambda text: json.loads(text)[setting])
     benchmarks = [name for name in STREAMS if name in set(runs.benchmark)]
     rows = [
         [f"{value:g}", *(_estimate(runs[(values == value) & (runs.benchmark == name)]) for name in benchmarks)]
         for value in sorted(set(values))
     ]
-    return markdown([f"`{setting}`", *(STREAMS[name] for name in benchmarks)], rows)
+    return table([f"`{setting}`", *(STREAMS[name] for name in benchmarks)], rows)
 
 
 def streams(results: Sequence[RunResult]) -> str:
@@ -94,8 +89,8 @@ def streams(results: Sequence[RunResult]) -> str:
     chosen = _chosen(runs_of[20])
     on_test = {tasks: frame(run for run in runs if _is_chosen(run, chosen)) for tasks, runs in runs_of.items()}
     order = sorted(chosen, key=lambda name: -on_test[20][on_test[20].method == name].final_accuracy.mean())
-    rows = [[f"`{method}`", *(_of(table, method) for table in on_test.values())] for method in order]
-    return markdown(["", *(f"after {tasks} tasks" for tasks in on_test)], rows)
+    rows = [[f"`{method}`", *(_of(runs, method) for runs in on_test.values())] for method in order]
+    return table(["", *(f"after {tasks} tasks" for tasks in on_test)], rows)
 
 
 def _chosen(results: Iterable[RunResult]) -> dict[str, str]:
@@ -118,7 +113,7 @@ def steps(results: Sequence[RunResult]) -> str:
     rows = [[f"`{name}`", f"{ratios['mlp'][name]:.1f}", f"{ratios['cnn'][name]:.1f}"] for name in names]
     half = -(-len(rows) // 2)
     paired = [[*left, *right] for left, right in zip(rows[:half], [*rows[half:], *[["", "", ""]] * half], strict=False)]
-    return markdown(["", "MLP", "CNN", "", "MLP", "CNN"], paired)
+    return table(["", "MLP", "CNN", "", "MLP", "CNN"], paired)
 
 
 def core(results: Sequence[RunResult]) -> str:
@@ -138,7 +133,7 @@ def core(results: Sequence[RunResult]) -> str:
             f"{kept['memory, dense (MB)'] / kept['memory, fopng (MB)']:.0f} times less",
         ],
     ]
-    return markdown(["the paper's MLP", ""], rows)
+    return table(["the paper's MLP", ""], rows)
 
 
 def fishers(results: Sequence[RunResult]) -> str:
@@ -148,7 +143,7 @@ def fishers(results: Sequence[RunResult]) -> str:
         [f"`{name}`", f"{found['step']:.2g}", f"{found['refresh']:.2g}", f"{found['bytes'] / 2**20:.1f} MiB"]
         for name, found in ratios.items()
     ]
-    return markdown(["metric", "step", "refresh", "kept"], rows)
+    return table(["metric", "step", "refresh", "kept"], rows)
 
 
 def replicas(results: Sequence[RunResult]) -> str:
@@ -160,7 +155,7 @@ def replicas(results: Sequence[RunResult]) -> str:
     rows = [
         [f"`{name}`", *(_microseconds(found, model, name, m, runs) for model, runs in columns)] for name, m in shown
     ]
-    return markdown(["", *(f"{model.upper()}, {runs} run{'s' * (runs > 1)}" for model, runs in columns)], rows)
+    return table(["", *(f"{model.upper()}, {runs} run{'s' * (runs > 1)}" for model, runs in columns)], rows)
 
 
 def _microseconds(
@@ -174,8 +169,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:.1f} times faster" if ratio < 10 else f"{ratio:.0f} times faster"
 
 
-def _of(table: pd.DataFrame, method: str) -> str:
-    return _estimate(table[table.method == method])
+def _of(every: pd.DataFrame, method: str) -> str:
+    return _estimate(every[every.method == method])
 
 
 def _estimate(runs: pd.DataFrame) -> str:
@@ -195,10 +190,10 @@ def _cell(estimate: Estimate, *, bold: bool = False) -> str:
     return (f"**{text}**" if bold else text) + lost
 
 
-def _printed_form(table: pd.DataFrame) -> pd.DataFrame:
+def _printed_form(every: pd.DataFrame) -> pd.DataFrame:
     """Without the orthogonal form, which is not the paper's."""
-    orthogonal = table.settings.map(lambda text: json.loads(text).get("projection") == "orthogonal")
-    return table[~(orthogonal & table.method.isin(["fopng", "fopng-prefisher"]))]
+    orthogonal = every.settings.map(lambda text: json.loads(text).get("projection") == "orthogonal")
+    return every[~(orthogonal & every.method.isin(["fopng", "fopng-prefisher"]))]
 
 
 def _level_with_the_best(scores: Mapping[str, Mapping[int, float | None]]) -> set[str]:

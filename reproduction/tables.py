@@ -152,39 +152,6 @@ def ablations(results: Results) -> str:
     return "\n\n".join(blocks)
 
 
-PAPERS = {
-    "SGD": ("sgd", None),
-    "Adam": ("adam", None),
-    "EWC": ("ewc", None),
-    "FNG": ("fng", None),
-    "OGD": ("ogd", None),
-    "FOPNG, printed form": ("fopng", "printed"),
-    "PreFisher, printed form": ("fopng-prefisher", "printed"),
-    "FOPNG, orthogonal form": ("fopng", "orthogonal"),
-    "GPM": ("gpm", None),
-    "NCL": ("ncl", None),
-    "`fopng-k`, ours": ("fopng-k", None),
-}
-"""The rows of the README's tables: a method and its form."""
-
-
-def _column(runs: Results) -> dict[str, str]:
-    found = {
-        row: Estimate.of([run.final_accuracy for run in runs if _is(run, method, form)])
-        for row, (method, form) in PAPERS.items()
-    }
-    best = max(estimate.mean for estimate in found.values() if estimate.count)
-    words = {row: short(estimate) for row, estimate in found.items()}
-    return {
-        row: f"**{word}**" if word == short(found[row]) and found[row].mean == best else word
-        for row, word in words.items()
-    }
-
-
-def _is(run: RunResult, method: str, form: str | None) -> bool:
-    return run.config.method == method and run.config.settings.get("projection") == form
-
-
 def short(estimate: Estimate) -> str:
     """A mean in percent with its interval, to a tenth; empty where there is none."""
     return f"{100 * estimate.mean:.1f} ± {100 * estimate.half_width(0.95):.1f}" if estimate.count else ""

@@ -21,7 +21,9 @@ def test_a_tutorial_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     notebook = nbformat.read(path, as_version=4)
     shown = [printed(cell) for cell in notebook.cells]
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     for expected, cell in zip(shown, notebook.cells, strict=True):
         assert is_shown(expected, printed(cell)), cell.source
 
