@@ -13,6 +13,7 @@ import pytest
 import typer
 
 import fopng
+import prose
 from browser import Browser, find_chromium
 from fopng.cli import app
 from fopng.cli.errors import exit_code
@@ -22,7 +23,7 @@ from fopng.optim.registry import METHODS
 from test_architecture import public_objects
 
 ROOT = Path(__file__).parents[1]
-MADE = ("api", "catalogue", "_build", "commands.md")
+MADE = ("api", "_build", "commands.md")
 """What building the site writes into docs."""
 
 PAGES = [
@@ -35,7 +36,7 @@ INDENTED = re.compile(r"(?:^    \S.*\n)+", re.MULTILINE)
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 
-ELSEWHERE = ("avalanche.md", "lightning.md", "transformers.md")
+ELSEWHERE = ("avalanche.md", "lightning.md", "hugging-face.md", "lora.md")
 """Pages about other libraries: their examples run in processes of their own, in tests/integrations."""
 
 
@@ -211,6 +212,33 @@ def test_links_lead_somewhere(page):
             assert (page.parent / path).exists(), target
 
 
+# The prose
+
+
+@pytest.mark.parametrize("page", prose.pages(), ids=name_of)
+def test_a_page_is_short(page):
+    assert prose.count(prose.text_of(page)) <= prose.PAGE_WORDS
+
+
+def test_the_site_is_short():
+    assert sum(prose.count(prose.text_of(page)) for page in prose.pages()) <= prose.SITE_WORDS
+
+
+def test_the_readme_is_one_screen_after_another():
+    page = ROOT / "README.md"
+    text = prose.text_of(page)
+    assert len(page.read_text().splitlines()) <= prose.README_LINES
+    assert prose.count(text) <= prose.README_WORDS
+    assert prose.long_sentences(text) == []
+    assert [cell for cell in prose.cells(text) if prose.count(cell) > prose.CELL_WORDS] == []
+
+
+def test_long_sentences_and_abbreviations_are_found():
+    assert prose.long_sentences("One two. " + "word " * 26 + "end.") == ["word " * 26 + "end."]
+    assert prose.abbreviations("a KFAC of `GPM` and KL") == {"KFAC", "KL"}
+    assert prose.count("| a | `b c` | 3 |") == 4
+
+
 # The site
 
 
@@ -257,7 +285,9 @@ def missing_from_reference(site):
 
 
 def methods_without_page(site):
-    pages = {name: site / "catalogue" / f"{name}.html" for name, entry in METHODS.items() if not entry.joint}
+    pages = {
+        name: site / "reference" / "methods" / f"{name}.html" for name, entry in METHODS.items() if not entry.joint
+    }
     return [name for name, page in pages.items() if not page.exists() or "<math" not in page.read_text()]
 
 
@@ -269,7 +299,7 @@ def formulas_that_scroll_upright(site):
         " || getComputedStyle(e).overflowY !== 'hidden').length"
     )
     try:
-        for page in sorted((site / "catalogue").glob("*.html")):
+        for page in sorted((site / "reference" / "methods").glob("*.html")):
             for width in (400, 1200):
                 browser.resize(width)
                 browser.open(page)

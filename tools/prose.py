@@ -81,7 +81,7 @@ def text_of(page: Path) -> str:
         text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     text = COMMENT.sub("", FENCE.sub("", BLOCK.sub("", text)))
     text = MATH.sub("x", re.sub(r"^    \S.*$", "", text, flags=re.MULTILINE))
-    text = re.sub(r"<[^>]+>", "", text)
+    text = re.sub(r"<[^>]+>|\*\*", "", text)
     return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 

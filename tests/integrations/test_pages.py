@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-NEEDED = {"avalanche": "avalanche", "lightning": "lightning", "transformers": "peft", "tracking": "torch"}
+NEEDED = {"avalanche": "avalanche", "lightning": "lightning", "hugging-face": "transformers", "lora": "peft"}
 
 
 @pytest.mark.parametrize("page", NEEDED)
 def test_the_code_of_a_page_runs(page, tmp_path):
     if importlib.util.find_spec(NEEDED[page]) is None:
         pytest.skip(f"needs {NEEDED[page]}")
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / f"{page}.md").read_text(), re.DOTALL)
     assert blocks
     code = "\n".join(["import torchvision_ops", "torchvision_ops.define_missing()", *blocks])
     tests = Path(__file__).parent.parent
