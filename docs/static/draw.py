@@ -63,7 +63,8 @@ def contour(F: Vector, level: float, kind: str, origin: tuple[float, float] = OR
     radii = SCALE * np.sqrt(level / values)
     angle = -np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
     x, y = origin
-    return f'<ellipse class="{kind}" cx="{x}" cy="{y}" rx="{radii[0]:.1f}" ry="{radii[1]:.1f}" transform="rotate({angle:.2f} {x} {y})"/>'
+    size = f'rx="{radii[0]:.1f}" ry="{radii[1]:.1f}"'
+    return f'<ellipse class="{kind}" cx="{x}" cy="{y}" {size} transform="rotate({angle:.2f} {x} {y})"/>'
 
 
 def write(name: str, title: str, parts: Iterable[str], width: int = WIDTH, height: int = HEIGHT) -> None:

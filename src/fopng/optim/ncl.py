@@ -13,7 +13,7 @@ from fopng.optim.task import Task
 from fopng.optim.weight_averaging import AveragingRunning
 
 Precision: TypeAlias = Literal["kfac", "diagonal"]
-"""How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors: docs/explanation/fopng-k.md."""
+"""How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors."""
 
 
 @final
@@ -32,7 +32,8 @@ class NCL(KroneckerMemory[NCLState]):
     """Natural Continual Learning: natural gradients in the metric of the old tasks' precision, with a pull to the old parameters.
 
     `v = (eta / s) L^-1 (g + L (theta - theta*))` with the prior precision `L = F_old + I / s`: it minimises the new loss plus
-    `|theta - theta*|^2 / 2` in that metric. `F_old` is Kronecker-factored; tasks are added up factor by factor (docs/explanation/fopng-k.md).
+    `|theta - theta*|^2 / 2` in that metric. `F_old` is Kronecker-factored; tasks are added up
+    factor by factor (docs/explanation/fopng-k.md).
     """
 
     about: ClassVar[About] = About(
