@@ -49,7 +49,7 @@ def average_accuracies(accuracy: Matrix) -> list[float]:
 def final_average_accuracy(accuracy: Matrix) -> float:
     """`A_T`, the mean over all tasks after the last one; NaN while tasks are missing."""
     matrix = as_matrix(accuracy)
-    return float(matrix[-1].mean()) if _finished(matrix) else math.nan
+    return float(matrix[-1].mean()) if finished(matrix) else math.nan
 
 
 def forgetting(accuracy: Matrix) -> float:
@@ -59,7 +59,7 @@ def forgetting(accuracy: Matrix) -> float:
     NaN for a single task and for an unfinished run.
     """
     matrix = as_matrix(accuracy)
-    if not _finished(matrix) or len(matrix) < 2:
+    if not finished(matrix) or len(matrix) < 2:
         return math.nan
     last = len(matrix) - 1
     return float(np.mean([matrix[j:last, j].max() - matrix[last, j] for j in range(last)]))
@@ -68,7 +68,7 @@ def forgetting(accuracy: Matrix) -> float:
 def backward_transfer(accuracy: Matrix) -> float:
     """Lopez-Paz and Ranzato (2017): what later tasks did to earlier ones, the mean of `a_Tj - a_jj` over `j < T`."""
     matrix = as_matrix(accuracy)
-    if not _finished(matrix) or len(matrix) < 2:
+    if not finished(matrix) or len(matrix) < 2:
         return math.nan
     return float((matrix[-1] - matrix.diagonal())[:-1].mean())
 
@@ -96,7 +96,7 @@ def forward_transfer(before: Accuracies | None, initial: Accuracies | None) -> f
 def learning_accuracy(accuracy: Matrix) -> float:
     """How well each task was known when it had just been learnt: the mean of `a_jj`."""
     matrix = as_matrix(accuracy)
-    return float(matrix.diagonal().mean()) if _finished(matrix) else math.nan
+    return float(matrix.diagonal().mean()) if finished(matrix) else math.nan
 
 
 def intransigence(accuracy: Matrix, joint: Accuracies | None) -> float:
@@ -107,7 +107,7 @@ def intransigence(accuracy: Matrix, joint: Accuracies | None) -> float:
         joint: `a*`, one accuracy a task, of a model trained on all tasks together; None when none was run.
     """
     matrix = as_matrix(accuracy)
-    if joint is None or not _finished(matrix):
+    if joint is None or not finished(matrix):
         return math.nan
     return float((_reference(joint, matrix, "joint") - matrix.diagonal()).mean())
 
@@ -189,7 +189,8 @@ def holm(p_values: Sequence[float], level: float) -> list[bool]:
     return refuted
 
 
-def _finished(matrix: Floats) -> bool:
+def finished(matrix: Floats) -> bool:
+    """Whether there is a row for every task: without, the scores of the end are not defined."""
     return len(matrix) > 0 and matrix.shape[0] == matrix.shape[1]
 
 
@@ -231,7 +232,9 @@ class Score:
     def of(self, result: "RunResult") -> float | None:
         """The score of a run; None where the run does not define it."""
         value = self.compute(result)
-        return None if value is None or not math.isfinite(value) else value
+        if value is None or not math.isfinite(value):
+            return None
+        return value if isinstance(value, int) else float(value)
 
     def text(self, value: float | None) -> str:
         """A value for people, with its unit."""
