@@ -24,8 +24,7 @@ from torch.nn.functional import cross_entropy
 from fopng import ContinualOptimizer
 from fopng.lab.engine import Plan, Seeds
 from fopng.lab.engine.evaluation import accuracy
-from fopng.lab.engine.loop import predict_task
-from fopng.lab.engine.stages import Stage
+from fopng.lab.engine.stages import Stage, predict_task
 from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.scores import paired_difference
 from fopng.optim.fopng_k import KroneckerFOPNG

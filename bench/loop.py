@@ -26,9 +26,8 @@ from torch.nn.functional import cross_entropy
 
 from fopng import ContinualOptimizer
 from fopng.lab.engine import Plan, Seeds, train
-from fopng.lab.engine.loop import predict_task
 from fopng.lab.engine.observers import JsonLog, progress
-from fopng.lab.engine.stages import Stage
+from fopng.lab.engine.stages import Stage, predict_task
 from fopng.lab.runs.request import build, configurations
 from fopng.lab.schedule.runner import LOGGED_STEPS
 from fopng.lab.storage.checkpoint import Checkpoint

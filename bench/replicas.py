@@ -29,13 +29,13 @@ from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.benchmarks import find_benchmark
 from fopng.lab.benchmarks.models import MLP, ConvNet, Network
 from fopng.lab.data.splits import Split
-from fopng.lab.engine.batched.engine import TURN
-from fopng.lab.engine.batched.samples import StackedSamples
-from fopng.lab.engine.batched.sampling import StackedTaskSamples
-from fopng.lab.engine.batched.stacking import StackedModel, stack_methods
-from fopng.lab.engine.batched.steps import Stepper
-from fopng.lab.engine.batched.task import StackedStream
-from fopng.lab.engine.loop import plain_arithmetic, predict_task
+from fopng.lab.engine.batched.backend import TURN
+from fopng.lab.engine.batched.data import StackedSamples, StackedStream
+from fopng.lab.engine.batched.model import StackedModel, stack_methods
+from fopng.lab.engine.batched.replay import StackedTaskSamples
+from fopng.lab.engine.batched.step import Stepper
+from fopng.lab.engine.precision import Precision
+from fopng.lab.engine.stages import predict_task
 from fopng.lab.engine.streams import Turns, in_turns
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    with plain_arithmetic():
+    with Precision().arithmetic():
         if arguments.where == "gpu":
             found = on_gpu(arguments.steps, arguments.only)
         elif arguments.where == "waves":

@@ -82,7 +82,7 @@ def plan(method="fopng", tasks=None, **changes):
 def numbers(outcome):
     """What must not change: all but what it cost."""
     costs = ("seconds_by_phase", "peak_memory_bytes")
-    return {name: value for name, value in outcome.as_dict().items() if name not in costs}
+    return {name: value for name, value in vars(outcome).items() if name not in costs}
 
 
 def same(first, second):
@@ -100,6 +100,4 @@ def same(first, second):
 
 def final_state(checkpoint):
     """Everything in a checkpoint that must not change."""
-    state = checkpoint.load().state
-    outcome = {name: v for name, v in state["outcome"].items() if name not in ("seconds_by_phase", "peak_memory_bytes")}
-    return {**state, "outcome": outcome}
+    return {name: part for name, part in checkpoint.load().state.items() if name != "costs"}

@@ -244,7 +244,7 @@ class TestResume:
 
     def test_a_checkpoint_that_does_not_fit_is_told(self, tmp_path):
         run("sgd", checkpoint=Checkpoint(tmp_path))
-        with pytest.raises(CheckpointError, match=r"does not fit: .* delete the checkpoint there to start over"):
+        with pytest.raises(CheckpointError, match=r"does not fit: .* delete the checkpoint there"):
             run("fopng", checkpoint=Checkpoint(tmp_path))
 
     def test_samples_that_are_drawn_at_random(self, tmp_path):

@@ -59,7 +59,7 @@ def test_the_same_numbers_as_one_after_another(wanted, tmp_path):
 def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
     """The steps of several are interleaved, and never two at once."""
     log, inside = [], threading.Lock()
-    take = fopng.lab.engine.batched.steps.Stepper.take
+    take = fopng.lab.engine.batched.step.Stepper.take
 
     def noted(self, x, y, task):
         assert inside.acquire(blocking=False)
@@ -67,7 +67,7 @@ def test_waves_are_under_way_at_the_same_time(wanted, tmp_path, monkeypatch):
         take(self, x, y, task)
         inside.release()
 
-    monkeypatch.setattr(fopng.lab.engine.batched.steps.Stepper, "take", noted)
+    monkeypatch.setattr(fopng.lab.engine.batched.step.Stepper, "take", noted)
     do(tmp_path, wanted, jobs=3)
     changes = sum(one != other for one, other in itertools.pairwise(log))
     assert len(set(log)) == 3

@@ -68,5 +68,5 @@ def trained(name: str, folder: Path) -> tuple[Tensor, dict[str, list[Any]]]:
     settings = [VARIANTS.get(name, {})] * len(SEEDS)
     made = plans(method, SEEDS, settings=settings, tasks=stream(tasks=3, samples=23))
     outcomes, weights = side_by_side(made, folder)
-    measured = {key: [outcome.as_dict()[key] for outcome in outcomes] for key in MEASURED}
+    measured = {key: [vars(outcome)[key] for outcome in outcomes] for key in MEASURED}
     return weights.double().cpu(), json.loads(json.dumps(measured))

@@ -39,7 +39,9 @@ def one_by_one(made, folder, device=CPU):
         outcomes.append(train(each, device=device, checkpoint=checkpoint))
         state = checkpoint.load().state
         # a run that diverges in its first task has saved nothing
-        weights.append(None if state is None else torch.cat([tensor.flatten() for tensor in state["model"].values()]))
+        weights.append(
+            None if state is None else torch.cat([tensor.flatten() for tensor in state["runs"]["model"].values()])
+        )
     return outcomes, None if any(each is None for each in weights) else torch.stack(weights)
 
 

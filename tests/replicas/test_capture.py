@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import fopng.lab.engine.batched.steps
+import fopng.lab.engine.batched.step
 from fopng.lab.benchmarks import Scenario
 from replicas.pairs import ONE_BY_ONE, plans, side_by_side
 from replicas.recorded import Recorded
@@ -22,7 +22,7 @@ def graphs(monkeypatch):
         made.append(Recorded(advance))
         return made[-1]
 
-    monkeypatch.setattr(fopng.lab.engine.batched.steps, "captured", captured)
+    monkeypatch.setattr(fopng.lab.engine.batched.step, "captured", captured)
     return made
 
 

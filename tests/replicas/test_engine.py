@@ -34,7 +34,7 @@ def test_separate_heads(method, tmp_path):
 def test_gradients_written_where_they_belong(method, tmp_path, monkeypatch):
     """As on a GPU: the layers write them into one vector. Heads that take no part leave theirs alone, sums of gradients too."""
     asked = []
-    monkeypatch.setattr("fopng.lab.engine.batched.stacking.usable", lambda x: not asked.append(x))
+    monkeypatch.setattr("fopng.lab.engine.batched.model.usable", lambda x: not asked.append(x))
     own = {} if method == "adam" else {"momentum": 0.5}
     made = plans(method, range(2), tasks=stream(Scenario.TASK, tasks=3), settings=[own] * 2)
     assert_same_runs(made, tmp_path)
@@ -309,7 +309,7 @@ class TestResume:
 
     def test_a_checkpoint_of_other_runs_is_refused(self, tmp_path):
         train_replicas(plans("fopng", range(2)), device=CPU, checkpoint=Checkpoint(tmp_path))
-        with pytest.raises(CheckpointError, match="Start over with --again"):
+        with pytest.raises(CheckpointError, match="start over: with --again"):
             train_replicas(plans("fopng", range(3)), device=CPU, checkpoint=Checkpoint(tmp_path))
 
 

@@ -8,9 +8,9 @@ from flat import flat
 from fopng.core.layout import ParamLayout
 from fopng.lab.benchmarks import Scenario
 from fopng.lab.benchmarks.models import MLP, ConvNet, Network, drawn_from
-from fopng.lab.engine.batched import sampling
-from fopng.lab.engine.batched.sampling import StackedRehearser
-from fopng.lab.engine.batched.stacking import StackedModel
+from fopng.lab.engine.batched import replay
+from fopng.lab.engine.batched.model import StackedModel
+from fopng.lab.engine.batched.replay import StackedRehearser
 from fopng.memory.replay_samples import Drawn
 from replicas.pairs import assert_same_runs, plans
 from small_runs import stream
@@ -81,8 +81,8 @@ def dense(model, vector):
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr("fopng.lab.engine.batched.sampling.usable", lambda x: True)
-    monkeypatch.setattr("fopng.lab.engine.batched.stacking.usable", lambda x: True)
+    monkeypatch.setattr("fopng.lab.engine.batched.replay.usable", lambda x: True)
+    monkeypatch.setattr("fopng.lab.engine.batched.model.usable", lambda x: True)
 
 
 def passes(model, monkeypatch):
@@ -123,7 +123,7 @@ def test_draws_of_other_sizes_and_of_answers_go_alone(monkeypatch):
 
 
 def test_on_a_processor_one_after_another(monkeypatch):
-    monkeypatch.setattr("fopng.lab.engine.batched.sampling.usable", lambda x: False)
+    monkeypatch.setattr("fopng.lab.engine.batched.replay.usable", lambda x: False)
     model = stacked("heads")
     draws = [drawn("heads", task) for task in (0, 1, 2)]
     asked = passes(model, monkeypatch)
@@ -136,7 +136,7 @@ def test_a_pass_has_no_more_samples_than_a_device_needs(monkeypatch):
     model = stacked("heads")
     draws = [drawn("heads", task, 4, seed) for seed in range(2) for task in (0, 1, 2)]
     expected, _ = one_by_one(model, draws, None)
-    monkeypatch.setattr(sampling, "IN_A_PASS", 9)
+    monkeypatch.setattr(replay, "IN_A_PASS", 9)
     asked = passes(model, monkeypatch)
     found = StackedRehearser(model, None).gradients(draws)
     torch.testing.assert_close(dense(model, found), expected, rtol=1e-10, atol=1e-12)

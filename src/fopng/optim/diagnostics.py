@@ -42,13 +42,14 @@ class Diagnosis:
         }
 
 
-def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) -> Diagnosis:
+def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int, *, condition: bool = True) -> Diagnosis:
     """Work the figures out.
 
     Args:
         taken: the last step; None where there is none.
         memory: the stored gradients, for methods that store some.
         held: how many bytes are.
+        condition: whether that of the Gram matrix is worked out, from its eigenvalues.
     """
     nan = torch.tensor(torch.nan)
     error = nan if memory is None else torch.tensor(0.0) if memory.error is None else memory.error
@@ -58,5 +59,5 @@ def diagnosis_of(taken: Taken | None, memory: GradientMemory | None, held: int) 
     cosine = taken.raw.dot(taken.v) / (taken.raw.norm() * taken.v.norm())
     angle = torch.rad2deg(torch.arccos(cosine.clamp(-1, 1)))
     projector, metric = taken.prepared.projector, taken.prepared.metric
-    condition = nan.to(cosine) if projector is None else projector.exact_condition
-    return Diagnosis(taken.removed_fraction, angle, metric.norm(taken.v), condition, error, directions, held)
+    exact = projector.exact_condition if condition and projector is not None else nan.to(cosine)
+    return Diagnosis(taken.removed_fraction, angle, metric.norm(taken.v), exact, error, directions, held)

@@ -1,9 +1,10 @@
-"""The one training loop: every method, every benchmark, saved as it goes and taken up where it stopped."""
+"""The training loop: every method, every benchmark, saved on the way and resumed where it stopped."""
 
-from fopng.lab.engine.loop import SAVE_SECONDS, train
+from fopng.lab.engine.loop import SAVE_SECONDS
 from fopng.lab.engine.plan import Interrupted, MakeOptimizer, Outcome, Plan
 from fopng.lab.engine.precision import PRECISIONS, Precision
 from fopng.lab.engine.seeds import Seeds
+from fopng.lab.engine.single import train
 from fopng.lab.engine.stages import all_at_once, one_by_one
 
 __all__ = [

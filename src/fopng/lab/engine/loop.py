@@ -1,324 +1,298 @@
-"""The one loop for every method: tasks, epochs, refresh, steps, end of task, evaluation; saved as it goes."""
+"""The training loop: stages, epochs, refresh, steps, end of task, evaluation; saved on the way and resumed from there."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, final
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from math import gcd, isfinite, nan
+from typing import final
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
-from fopng.core.batch import Batch, PredictTask, TaskName
-from fopng.core.tree import tensors_in
-from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
-from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory, wait_for
-from fopng.lab.engine.evaluation import Examiner
+from fopng.lab.engine.backend import Backend
+from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory
 from fopng.lab.engine.measured import TaskMeans, note_task, numbers
 from fopng.lab.engine.observers import (
     Audience,
+    Ending,
     EpochStarted,
     Evaluated,
-    Observer,
+    Event,
     RunEnded,
     RunStarted,
     StepDone,
     TaskEnded,
     TaskStarted,
 )
-from fopng.lab.engine.plan import Interrupted, Outcome, Plan, Position, append_row, mean, stopped_after
-from fopng.lab.engine.precision import Precision
-from fopng.lab.engine.randomness import drawn_from, random_states, set_random_states
-from fopng.lab.engine.seeds import Seeds
+from fopng.lab.engine.plan import Interrupted, Outcome, Position, Row, append_row, mean, mean_row
 from fopng.lab.engine.stages import Stage
-from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError, Restored
+from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
+from fopng.lab.storage.state import State
 
 SAVE_SECONDS = 30.0
 """The time between two checkpoints. It decides how much a crash costs, and no number."""
 
-DIAGNOSED_STEPS = 25
-"""About how many steps of a task the removed fraction is averaged over, at the least; one step in 50 of a long one."""
-
-Ending = Literal["finished", "diverged", "interrupted", "failed"]
+AVERAGED_STEPS = 25
+"""At least about so many steps of a task are measured for its means; one step in 50 of a long one."""
 
 
-def train(
-    plan: Plan,
+def run_loop(
+    backend: Backend,
     *,
-    device: torch.device,
+    own_audiences: Sequence[Audience],
+    audience: Audience | None = None,
     checkpoint: Checkpoint | None = None,
-    observers: Iterable[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
     notice: Callable[[str], None] = lambda sentence: None,
     save_seconds: float = SAVE_SECONDS,
-) -> Outcome:
-    """Do a run, or the rest of it.
+) -> list[Outcome]:
+    """Do the runs of a backend, or the rest of them: the outcome of each.
 
     Args:
-        plan: the run.
-        device: where the model and the data live.
-        checkpoint: where it is saved while it goes on and taken up again; None for a run that cannot be interrupted.
-        observers: who is told what happens.
-        should_stop: asked after every step; when it says yes the run is saved and `Interrupted` raised.
+        backend: who trains.
+        own_audiences: for each run, who is told what happens to it.
+        audience: who is told what happens to all of them together.
+        checkpoint: where they are saved together.
+        should_stop: asked after every step; when it says yes the runs are saved and `Interrupted` raised.
         notice: told what was found damaged and passed over.
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
     """
-    seeds = Seeds(plan.seed)
-    with drawn_from(seeds.dropout, device), plan.precision.arithmetic():
-        run = _Run(plan, seeds, device, checkpoint, Audience(observers), should_stop, save_seconds)
-        return run.watched(notice)
-
-
-def diagnosed_every(steps: int, epochs: int) -> int:
-    """The removed fraction is measured every so many steps of a task."""
-    return max(1, min(50, steps * epochs // DIAGNOSED_STEPS))
+    loop = _Loop(backend, audience or Audience(()), own_audiences, checkpoint, should_stop, save_seconds)
+    return loop.run(notice)
 
 
 @final
-class _Run:
+class _Loop:
     def __init__(
         self,
-        plan: Plan,
-        seeds: Seeds,
-        device: torch.device,
-        checkpoint: Checkpoint | None,
+        backend: Backend,
         audience: Audience,
+        own_audiences: Sequence[Audience],
+        checkpoint: Checkpoint | None,
         should_stop: Callable[[], bool],
         save_seconds: float,
     ) -> None:
-        self.plan, self.seeds, self.device = plan, seeds, device
-        self.checkpoint, self.audience = checkpoint, audience
+        self.backend, self.plans, self.device = backend, backend.plans, backend.device
+        self.audience, self.own_audiences, self.checkpoint = audience, own_audiences, checkpoint
+        self.own_every = gcd(*(own.every for own in own_audiences))
         self.should_stop, self.save_seconds = should_stop, save_seconds
-        self.model = plan.make_model(seeds.weights).to(device, plan.precision.dtype)
-        self.dropout_keys = DropoutKeys([seeds.dropout], device)
-        self.has_dropout = draws_by_key(self.model)
-        self.optimizer = plan.make_optimizer(
-            self.model,
-            first_task=self._first_task(),
-            predict=predict_task,
-            generator=torch.Generator().manual_seed(seeds.fisher),
-        )
-        self.examiner = Examiner(self.model, plan.stream, seeds, device)
-        self.stages = [
-            Stage(number, tasks, plan.stream, plan.batch_size, seeds, device, plan.precision.dtype)
-            for number, tasks in enumerate(plan.stages)
-        ]
-        self.steps = plan.epochs * sum(stage.steps for stage in self.stages)
-        self.position, self.outcome, self.means = Position(), Outcome(), TaskMeans()
-        self.watch = Stopwatch(partial(wait_for, device), self.outcome.seconds_by_phase)
-        self.saved = time.monotonic()
+        self.epochs, self.stream = self.plans[0].epochs, self.plans[0].stream
+        self.steps = self.epochs * sum(stage.steps for stage in backend.stages)
+        self.position, self.means = Position(), TaskMeans()
+        self.outcomes = [Outcome() for _ in self.plans]
+        self.going = list(range(len(self.plans)))
+        self.watch, self.peak = Stopwatch(backend.wait, {}), 0
+        self.started = self.saved = time.monotonic()
 
-    def watched(self, notice: Callable[[str], None]) -> Outcome:
-        """Do the run; observers learn how it ended, in whatever way."""
+    def run(self, notice: Callable[[str], None]) -> list[Outcome]:
+        """Do the runs; observers learn how they ended, in whatever way."""
         forget_peak_memory(self.device)
-        if self.checkpoint is not None:
-            self._restore(self.checkpoint.load(), self.checkpoint.folder, notice)
-        plan, started = self.plan, time.monotonic()
+        self._restore(notice)
         how: Ending = "failed"
-        self.audience.tell(RunStarted(plan.label, len(plan.stream), self.steps, self.position.done, plan.facts))
+        self._tell_started()
         try:
             self._run()
-            how = self.outcome.status
+            how = "finished"
         except (Interrupted, KeyboardInterrupt):
             how = "interrupted"
             raise
         finally:
-            self.audience.tell(RunEnded(how, time.monotonic() - started))
-        return self.outcome
+            self._tell_ended(how)
+        self._share_costs()
+        return self.outcomes
 
     def _run(self) -> None:
-        try:
-            if self.outcome.initial_accuracy is None:
-                self._measure_start()
-            for stage in self.stages[self.position.stage :]:
-                with self._diverging():
-                    self._learn(stage)
-                self._evaluate(stage)
-                self.position = Position(stage.number + 1, done=self.position.done)
-                self._save()
-        except FloatingPointError:
-            self.outcome.status = "diverged"
-        self._count_memory()
+        if self.outcomes[0].initial_accuracy is None:
+            self._evaluate_start()
+        for stage in self.backend.stages[self.position.stage :]:
+            self._learn(stage)
+            if not self.going:
+                return
+            self._evaluate(stage)
+            self.position = Position(stage.number + 1, done=self.position.done)
+            self._save()
+
+    # Learning
 
     def _learn(self, stage: Stage) -> None:
-        """Learn a stage, from wherever the run stands."""
+        """Learn a stage, from wherever the runs stand."""
         task, started = stage.tasks[-1], time.monotonic()
-        self.audience.tell(TaskStarted(task))
-        self.optimizer.begin_task(stage.number)
-        while self.position.epoch < self.plan.epochs:
+        self._tell(TaskStarted(task))
+        self.backend.begin_task(stage)
+        while self._any_going() and self.position.epoch < self.epochs:
             self._learn_epoch(stage, task)
             self.position = Position(stage.number, self.position.epoch + 1, done=self.position.done)
+        if not self.going:
+            return
         with self.watch.phase("end of task"):
-            self.optimizer.end_task(stage.whole())
-        kept = numbers(self.optimizer.method.measure_task(self.optimizer.pipeline.state))
-        note_task(self.outcome.measured, task, {name: own for name, [own] in {**self.means.take(), **kept}.items()})
-        self.audience.tell(TaskEnded(task, time.monotonic() - started))
+            self.backend.end_task()
+        if self._any_going():
+            self._note_measured(task)
+            self._tell(TaskEnded(task, time.monotonic() - started))
 
     def _learn_epoch(self, stage: Stage, task: int) -> None:
         epoch, position = self.position.epoch, self.position
-        self.audience.tell(EpochStarted(task, epoch))
+        self._tell(EpochStarted(task, epoch))
         if position.step == 0:
             with self.watch.phase("refresh"):
-                self.optimizer.refresh(stage.whole())
-        every = diagnosed_every(stage.steps, self.plan.epochs)
-        offset = epoch * stage.steps
-        self.model.train()
+                self.backend.refresh()
+            if not self._any_going():
+                return
+        every = max(1, min(50, stage.steps * self.epochs // AVERAGED_STEPS))
+
+        def after_step() -> None:
+            position.step += 1
+            position.done += 1
+            if (epoch * stage.steps + position.step) % every == 0:
+                self.means.add(self.backend.measure_step())
+            self._tell_step(task, epoch)
+            if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
+                self._save_or_stop()
+
         with self.watch.phase("train"):
-            for head, x, y in stage.epoch(epoch, position.step):
-                self.optimizer.zero_grad()
-                # An ordinary module draws from the global generator; ours draw what many runs side by side can draw too.
-                key = self._dropout_key() if self.has_dropout else None
-                loss = self._loss(x, y, head, key)
-                loss.backward()
-                with dropout_key(None if key is None else further_key(key)):
-                    self.optimizer.step()
-                position.step += 1
-                position.done += 1
-                if (offset + position.step) % every == 0:
-                    self.means.add(self.optimizer.measure_step())
-                if self.audience:
-                    self._tell_step(task, epoch, loss)
-                if time.monotonic() - self.saved >= self.save_seconds or self.should_stop():
-                    self._save_or_stop()
-        self._check_finite()
+            self.backend.train_epoch(epoch, position.step, position.done, after_step)
 
-    def _loss(self, x: Tensor, y: Tensor, head: int, key: Tensor | None) -> Tensor:
-        with dropout_key(key), self.plan.precision.passes(self.device):
-            return cross_entropy(self.model(x, task=head), y)
+    def _note_measured(self, task: int) -> None:
+        found: dict[str, Sequence[float | None]] = {
+            **self.means.take(),
+            **numbers(self.backend.measure_task(), len(self.plans)),
+        }
+        for r in self.going:
+            note_task(self.outcomes[r].measured, task, {name: own[r] for name, own in found.items()})
 
-    def _dropout_key(self) -> Tensor:
-        # filled, not copied, which would wait for the device
-        step = torch.full((), self.position.done, dtype=torch.int64, device=self.device)
-        return self.dropout_keys(step)[0]
+    def _any_going(self) -> bool:
+        """Note the runs that have diverged since; say whether others go on."""
+        for r, alive in enumerate(self.backend.alive()):
+            if not alive and r in self.going:
+                self.outcomes[r].status = "diverged"
+                self.own_audiences[r].tell(RunEnded("diverged", time.monotonic() - self.started))
+        self.going = [r for r in self.going if self.outcomes[r].status == "finished"]
+        return bool(self.going)
 
-    def _tell_step(self, task: int, epoch: int, loss: Tensor) -> None:
-        def measure() -> dict[str, float]:
-            found = self.optimizer.diagnose()
-            measured = {**found.of_step(), **self.optimizer.measure_step()}
-            return {"loss": float(loss.detach()), **{name: float(value) for name, value in measured.items()}}
+    # Evaluating
 
-        self.audience.tell(StepDone(task, epoch, self.position.done, measure))
-
-    # Measuring
-
-    def _measure_start(self) -> None:
+    def _evaluate_start(self) -> None:
+        held_out = self.stream[0].validation is not None
         with self.watch.phase("evaluation"):
-            every = self.examiner.row(range(len(self.plan.stream)), "test")
-        self.outcome.initial_accuracy = every
-        self.outcome.accuracy_before = [every[0], *[None] * (len(every) - 1)]
-        if self.plan.stream[0].validation is not None:
-            self.outcome.validation_accuracy = []
+            rows = self.backend.accuracies(range(len(self.stream)), "test")
+        for outcome, row in zip(self.outcomes, rows, strict=True):
+            outcome.initial_accuracy = row
+            outcome.accuracy_before = [row[0], *[None] * (len(row) - 1)]
+            outcome.validation_accuracy = [] if held_out else None
 
     def _evaluate(self, stage: Stage) -> None:
         """Measure every task seen, and the next one before it is learnt."""
-        last, tasks = stage.tasks[-1], len(self.plan.stream)
+        last, seen = stage.tasks[-1], range(stage.tasks[-1] + 1)
+        held_out: list[Row] | None = None
         with self.watch.phase("evaluation"):
-            row = self.examiner.row(range(last + 1), "test")
-            held_out = (
-                None if self.outcome.validation_accuracy is None else self.examiner.row(range(last + 1), "validation")
-            )
-            if last + 1 < tasks:
-                self.outcome.accuracy_before[last + 1] = self.examiner.row([last + 1], "test")[last + 1]
-        append_row(self.outcome.accuracy, row, last)
-        self.audience.tell(Evaluated(last, "test", row, mean(row)))
-        if held_out is not None and self.outcome.validation_accuracy is not None:
-            append_row(self.outcome.validation_accuracy, held_out, last)
-            self.audience.tell(Evaluated(last, "validation", held_out, mean(held_out)))
+            rows = self.backend.accuracies(seen, "test")
+            if self.outcomes[0].validation_accuracy is not None:
+                held_out = self.backend.accuracies(seen, "validation")
+            if last + 1 < len(self.stream):
+                ahead = self.backend.accuracies([last + 1], "test")
+                for r in self.going:
+                    self.outcomes[r].accuracy_before[last + 1] = ahead[r][last + 1]
+        for r in self.going:
+            outcome, own = self.outcomes[r], self.own_audiences[r]
+            append_row(outcome.accuracy, rows[r], last)
+            own.tell(Evaluated(last, "test", rows[r], mean(rows[r])))
+            if held_out is not None and outcome.validation_accuracy is not None:
+                append_row(outcome.validation_accuracy, held_out[r], last)
+                own.tell(Evaluated(last, "validation", held_out[r], mean(held_out[r])))
+        average = mean_row([rows[r] for r in self.going])
+        self.audience.tell(Evaluated(last, "test", average, mean(average)))
 
-    def _count_memory(self) -> None:
-        here = peak_memory(self.device)
-        if here is not None:
-            self.outcome.peak_memory_bytes = max(here, self.outcome.peak_memory_bytes or 0)
+    def _share_costs(self) -> None:
+        """Give each run its share of the time and the memory; what each of several groups held nobody knows."""
+        self._note_peak()
+        count, sharers = len(self.plans), self.backend.sharers
+        for outcome in self.outcomes:
+            outcome.seconds_by_phase = {name: value / (count * sharers) for name, value in self.watch.seconds.items()}
+            outcome.peak_memory_bytes = self.peak // count if self.peak and sharers == 1 else None
 
-    # Numbers that are none
+    def _note_peak(self) -> None:
+        self.peak = max(self.peak, peak_memory(self.device) or 0)
 
-    @contextmanager
-    def _diverging(self) -> Iterator[None]:
-        """A refusal because of numbers that are none is a divergence, whoever noticed it first."""
-        try:
-            yield
-        except ValueError as error:
-            pipeline = self.optimizer.pipeline
-            held = [*self.model.parameters(), *tensors_in((pipeline.state, pipeline.running))]
-            if all(bool(tensor.isfinite().all()) for tensor in held):
-                raise
-            raise FloatingPointError(str(error)) from error
+    # Telling
 
-    def _check_finite(self) -> None:
-        if not all(bool(parameter.isfinite().all()) for parameter in self.model.parameters()):
-            raise FloatingPointError("The parameters are no longer numbers. Lower the learning rate.")
+    def _tell(self, event: Event) -> None:
+        self.audience.tell(event)
+        for r in self.going:
+            self.own_audiences[r].tell(event)
+
+    def _tell_started(self) -> None:
+        first, count, done = self.plans[0], len(self.plans), self.position.done
+        label = first.label if count == 1 else f"{first.label} and {count - 1} more"
+        self.audience.tell(RunStarted(label, len(self.stream), self.steps, done, first.facts, count))
+        for r in self.going:
+            plan = self.plans[r]
+            self.own_audiences[r].tell(RunStarted(plan.label, len(self.stream), self.steps, done, plan.facts))
+
+    def _tell_step(self, task: int, epoch: int) -> None:
+        done = self.position.done
+        if self.audience:
+            self.audience.tell(StepDone(task, epoch, done, self._mean_loss))
+        if self.own_every and done % self.own_every == 0:
+            figures = cache(self._figures)
+            for r in self.going:
+                self.own_audiences[r].tell(StepDone(task, epoch, done, partial(_of_run, r, figures)))
+
+    def _figures(self) -> dict[str, list[float]]:
+        return numbers({"loss": self.backend.loss(), **self.backend.diagnose()}, len(self.plans))
+
+    def _mean_loss(self) -> dict[str, float]:
+        losses = [loss for loss in self.backend.loss().reshape(-1).tolist() if isfinite(loss)]
+        return {"loss": sum(losses) / len(losses) if losses else nan}
+
+    def _tell_ended(self, how: Ending) -> None:
+        seconds = time.monotonic() - self.started
+        self.audience.tell(RunEnded(how if self.going else "diverged", seconds))
+        for r in self.going:
+            self.own_audiences[r].tell(RunEnded(how, seconds))
 
     # Saving
 
     def _save_or_stop(self) -> None:
         self._save()
         if self.should_stop():
-            raise stopped_after(self.position.done, self.steps)
+            raise Interrupted(f"Stopped after {self.position.done} of {self.steps} steps.")
 
     def _save(self) -> None:
+        if self.checkpoint is not None:
+            self._note_peak()
+            with self.watch.phase("checkpoints"):
+                self.checkpoint.save(
+                    {
+                        "position": vars(self.position),
+                        "runs": self.backend.state_dict(),
+                        "outcomes": [vars(outcome) for outcome in self.outcomes],
+                        "means": self.means.state_dict(),
+                        "costs": {"seconds": self.watch.seconds, "peak": self.peak},
+                    }
+                )
         self.saved = time.monotonic()
+
+    def _restore(self, notice: Callable[[str], None]) -> None:
         if self.checkpoint is None:
             return
-        self._count_memory()
-        with self.watch.phase("checkpoints"):
-            self.checkpoint.save(
-                {
-                    "position": vars(self.position),
-                    "model": self.model.state_dict(),
-                    "optimizer": self.optimizer.state_dict(),
-                    "random": random_states(self.device),
-                    "outcome": self.outcome.as_dict(),
-                    "means": self.means.state_dict(),
-                }
-            )
-        self.saved = time.monotonic()
-
-    def _restore(self, found: Restored, where: Path, notice: Callable[[str], None]) -> None:
+        found = self.checkpoint.load()
         for sentence in found.damaged:
             notice(sentence)
-        state: dict[str, Any] | None = found.state
-        if state is None:
+        if found.state is None:
             return
         try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.position, self.outcome = Position(**state["position"]), Outcome(**state["outcome"])
-            self.means.load_state_dict(state["means"], self.device)
-            set_random_states(state["random"], self.device)
+            self._take_over(found.state)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
             raise CheckpointError(
-                f"Expected the checkpoint of this run in {where}, got one that does not fit: {error}. Go on with the version "
-                "that wrote it, or delete the checkpoint there to start over."
+                f"Expected the checkpoint of these runs in {self.checkpoint.folder}, got one that does not fit: {error}. Use the "
+                "version that wrote it, or start over: with --again, or delete the checkpoint there."
             ) from error
-        self.watch = Stopwatch(partial(wait_for, self.device), self.outcome.seconds_by_phase)
 
-    def _first_task(self) -> torch.optim.Optimizer | Literal["own"]:
-        rate = self.plan.first_task_lr
-        return "own" if rate is None else torch.optim.SGD(self.model.parameters(), lr=rate)
-
-
-@final
-class _PredictTask(PredictTask):
-    """Answers a batch (x, y, task) with the head of its task: a number, or a tensor of the same number for each sample."""
-
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        x, y, _ = batch
-        return model(x, task=self.task_of(batch)), y
-
-    def task_of(self, batch: Batch) -> int:
-        task = batch[2]
-        return int(task[0]) if isinstance(task, Tensor) else task
-
-    def as_task(self, batch: Batch, task: TaskName) -> Batch:
-        return batch[0], batch[1], task
+    def _take_over(self, state: State) -> None:
+        self.backend.load_state_dict(state["runs"])
+        self.means.load_state_dict(state["means"], self.device)
+        self.position = Position(**state["position"])
+        self.outcomes = [Outcome(**outcome) for outcome in state["outcomes"]]
+        self.going = [r for r, outcome in enumerate(self.outcomes) if outcome.status == "finished"]
+        self.watch, self.peak = Stopwatch(self.backend.wait, state["costs"]["seconds"]), state["costs"]["peak"]
 
 
-predict_task = _PredictTask()
-"""How the models of all benchmarks answer."""
-
-
-def plain_arithmetic() -> AbstractContextManager[None]:
-    """float32 as it is written, and on a GPU the same algorithms every time."""
-    return Precision().arithmetic()
+def _of_run(run: int, figures: Callable[[], dict[str, list[float]]]) -> dict[str, float]:
+    return {name: values[run] for name, values in figures().items()}

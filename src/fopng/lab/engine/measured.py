@@ -49,9 +49,9 @@ class TaskMeans:
         self._sums = {name: (total.to(device), count.to(device)) for name, (total, count) in state.items()}
 
 
-def numbers(measured: Mapping[str, Tensor]) -> Numbers:
-    """One number a run."""
-    return {name: found.reshape(-1).tolist() for name, found in measured.items()}
+def numbers(measured: Mapping[str, Tensor], runs: int) -> dict[str, list[float]]:
+    """One number a run, from one for each or one for all."""
+    return {name: found.reshape(-1).expand(runs).tolist() for name, found in measured.items()}
 
 
 def note_task(rows: Numbers, task: int, found: Mapping[str, float | None]) -> None:

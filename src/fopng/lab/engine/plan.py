@@ -1,8 +1,8 @@
-"""What a run is, for the loop, and what comes out of it."""
+"""What a run is for the training loop, and what it measures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, final
+from typing import Literal, Protocol, final
 
 import torch
 from torch import nn
@@ -53,7 +53,7 @@ class Plan:
 @final
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run measured, growing while it goes on; the tasks that were not measured are None."""
+    """What a run has measured so far; None for tasks that were not measured."""
 
     accuracy: list[Row] = field(default_factory=list)
     """Row k: on test after task k, one number a task."""
@@ -68,10 +68,6 @@ class Outcome:
     peak_memory_bytes: int | None = None
     status: Literal["finished", "diverged"] = "finished"
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain data, for a checkpoint."""
-        return dict(vars(self))
-
 
 def append_row(matrix: list[Row], row: Row, task: int) -> None:
     """Add the row after a task; tasks before it that were never the last one learnt, as in joint training, have none."""
@@ -84,6 +80,12 @@ def mean(row: Row) -> float:
     """The mean of what was measured."""
     measured = [value for value in row if value is not None]
     return sum(measured) / len(measured)
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """The mean over runs, task by task."""
+    columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
+    return tuple(sum(column) / len(column) if column else None for column in columns)
 
 
 @final
@@ -101,8 +103,3 @@ class Position:
 
 class Interrupted(Exception):
     """Work was asked to stop, and is saved."""
-
-
-def stopped_after(done: int, steps: int) -> Interrupted:
-    """Runs were stopped between two steps."""
-    return Interrupted(f"Stopped after {done} of {steps} steps.")

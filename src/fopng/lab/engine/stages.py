@@ -1,13 +1,13 @@
-"""What is learnt in one go, a task or several together, and its batches: in an order that the seed alone decides."""
+"""A stage: the tasks that are learnt together (mostly one), and their batches in an order that the seed alone decides."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fopng.core.batch import Batch
+from fopng.core.batch import Batch, PredictTask, TaskName
 from fopng.lab.benchmarks.stream import TaskStream
 from fopng.lab.data.splits import ArraySplit, Batches, Device, Split
 from fopng.lab.engine.randomness import drawn_from
@@ -15,6 +15,26 @@ from fopng.lab.engine.seeds import Seeds
 
 WHOLE_BATCH = 1000
 """Samples in a batch where no step is taken: estimates and evaluation."""
+
+
+@final
+class _PredictTask(PredictTask):
+    """Answers a batch (x, y, task) with the head of its task: a number, or a tensor of the same number for each sample."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, y, _ = batch
+        return model(x, task=self.task_of(batch)), y
+
+    def task_of(self, batch: Batch) -> int:
+        task = batch[2]
+        return int(task[0]) if isinstance(task, Tensor) else task
+
+    def as_task(self, batch: Batch, task: TaskName) -> Batch:
+        return batch[0], batch[1], task
+
+
+predict_task = _PredictTask()
+"""How the models of all benchmarks answer."""
 
 
 def one_by_one(stream: TaskStream) -> tuple[tuple[int, ...], ...]:
@@ -30,7 +50,7 @@ def all_at_once(stream: TaskStream) -> tuple[tuple[int, ...], ...]:
 @final
 @dataclass(frozen=True)
 class Stage:
-    """The tasks that are learnt together, and how their samples come."""
+    """The tasks that are learnt together, and their batches."""
 
     number: int
     tasks: tuple[int, ...]
@@ -48,9 +68,9 @@ class Stage:
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(task, x, y) of the steps of an epoch, from one of them on. Each batch is of one task."""
-        turns = self._turns(epoch)
-        walks = {task: self._walk(task, epoch, turns[:start].count(task)) for task in self.tasks}
-        for task in turns[start:]:
+        heads = self._heads(epoch)
+        walks = {task: self._walk(task, epoch, heads[:start].count(task)) for task in self.tasks}
+        for task in heads[start:]:
             x, y = next(walks[task])
             yield task, x.to(self.dtype), y
 
@@ -61,13 +81,13 @@ class Stage:
         """
         return _Whole(self)
 
-    def _turns(self, epoch: int) -> list[int]:
-        """Which task each step is about."""
-        turns = [task for task in self.tasks for _ in range(self._steps_of(task))]
+    def _heads(self, epoch: int) -> list[int]:
+        """The task of each step."""
+        heads = [task for task in self.tasks for _ in range(self._steps_of(task))]
         if len(self.tasks) == 1:
-            return turns
+            return heads
         generator = torch.Generator().manual_seed(self.seeds.interleaving(self.number, epoch))
-        return [turns[index] for index in torch.randperm(len(turns), generator=generator).tolist()]
+        return [heads[index] for index in torch.randperm(len(heads), generator=generator).tolist()]
 
     def order(self, epoch: int, task: int) -> Tensor:
         """The order of a task's samples in an epoch, int64 [n]."""

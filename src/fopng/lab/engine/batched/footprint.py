@@ -9,9 +9,9 @@ import torch
 
 from fopng.curvature.sampling import held_at_most
 from fopng.lab.data.splits import Split
-from fopng.lab.engine.batched.samples import are_shared
-from fopng.lab.engine.batched.sampling import draws_in_a_pass
-from fopng.lab.engine.batched.stacked import StackedRuns
+from fopng.lab.engine.batched.data import are_shared
+from fopng.lab.engine.batched.replay import draws_in_a_pass
+from fopng.lab.engine.batched.state import StackedRuns
 from fopng.lab.engine.plan import Plan
 from fopng.memory.gradients import SLAB_BYTES
 from fopng.optim.projected_base import Projected

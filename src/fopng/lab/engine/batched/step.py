@@ -13,9 +13,9 @@ from fopng.core.kernels import kernel, usable
 from fopng.core.tree import map_trees
 from fopng.core.vector import Vector
 from fopng.lab.benchmarks.dropout import further_key
-from fopng.lab.engine.batched.samples import StackedSamples
-from fopng.lab.engine.batched.sampling import StackedRehearser
-from fopng.lab.engine.batched.stacking import StackedModel
+from fopng.lab.engine.batched.data import StackedSamples
+from fopng.lab.engine.batched.model import StackedModel
+from fopng.lab.engine.batched.replay import StackedRehearser
 from fopng.optim.method import Prepared, Running, Taken
 from fopng.optim.pipeline import Pipeline
 

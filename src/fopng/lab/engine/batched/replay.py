@@ -15,9 +15,9 @@ from fopng.core.vector import Vector
 from fopng.curvature.estimate import output_sensitivity
 from fopng.curvature.low_rank import join_rows
 from fopng.gradients.per_sample import PerSampleGradients
-from fopng.lab.engine.batched.stacking import StackedModel
-from fopng.lab.engine.batched.task import StackedStream
-from fopng.lab.engine.loop import predict_task
+from fopng.lab.engine.batched.data import StackedStream
+from fopng.lab.engine.batched.model import StackedModel
+from fopng.lab.engine.stages import predict_task
 from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.memory.replay_samples import Drawn
 from fopng.optim.replay_base import stacked

@@ -9,12 +9,11 @@ from fopng.core.batch import NotFinite
 from fopng.core.tree import bytes_of, from_plain, map_tree, to_plain
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.data.splits import ArraySplit
-from fopng.lab.engine.batched.samples import StackedSamples
-from fopng.lab.engine.batched.stacking import NotStackable, StackedModel, stack_methods, stack_rates
-from fopng.lab.engine.loop import predict_task
+from fopng.lab.engine.batched.data import StackedSamples
+from fopng.lab.engine.batched.model import NotStackable, StackedModel, stack_methods, stack_rates
 from fopng.lab.engine.plan import Plan
 from fopng.lab.engine.seeds import Seeds
-from fopng.lab.engine.stages import Stage
+from fopng.lab.engine.stages import Stage, predict_task
 from fopng.optim.pipeline import Pipeline
 
 TRIAL = 2
@@ -70,15 +69,9 @@ class StackedRuns:
         """The number of runs, R."""
         return len(self.plans)
 
-    @property
-    def label(self) -> str:
-        """The runs in words."""
-        first = self.plans[0].label
-        return first if self.count == 1 else f"{first} and {self.count - 1} more"
-
-    def prove(self, samples: StackedSamples, task: int) -> bool:
+    def verify(self, samples: StackedSamples, task: int) -> bool:
         """Have the model's gradients for a task proven before they are used, by a run whose numbers allow it; say if any go on."""
-        while self.bury():
+        while self.mask_diverged():
             few = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))
             try:
                 self.source.bytes_per_sample((*few, task), self.model.weights)
@@ -89,14 +82,14 @@ class StackedRuns:
                 return True
         return False
 
-    def bury(self) -> bool:
+    def mask_diverged(self) -> bool:
         """Give runs that have diverged the weights of one that has not, so that nothing they compute can hurt; say if any go on."""
         going = self.alive.nonzero().flatten().tolist()
         if going and len(going) < self.count:
             self.model.theta[~self.alive] = self.model.theta[going[0]].clone()
         return bool(going)
 
-    def note_nonfinite(self) -> None:
+    def note_diverged(self) -> None:
         """Strike out runs whose weights are no longer numbers."""
         self.alive.logical_and_(self.model.theta.isfinite().all(-1))
 
