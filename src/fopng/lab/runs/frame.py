@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from fopng.lab.runs.config import canonical_json
-from fopng.lab.runs.reference import intransigence
+from fopng.lab.runs.reference import JOINT, intransigence
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import scores_of
 
@@ -28,7 +28,8 @@ def frame(results: Iterable[RunResult]) -> pd.DataFrame:
     shown = scores_of(results)
     rows = [{**_run(result), **{score.name: score.of(result) for score in shown}} for result in results]
     table = pd.DataFrame(rows, columns=[*RUN, *(score.name for score in shown)])
-    table["intransigence"] = [intransigence(result, results) for result in results]
+    joint = [result for result in results if result.config.method == JOINT]
+    table["intransigence"] = [intransigence(result, joint) for result in results]
     return table.astype(dict.fromkeys(table.columns[len(RUN) :], "float64"))
 
 
