@@ -6,7 +6,6 @@ import torch
 import fopng.lab.schedule.batched
 import fopng.lab.schedule.inline
 import fopng.lab.schedule.ray as scheduling
-from distributed.fake_ray import FakeRay, WorkerCrashedError, is_lost, runs_out_of_memory
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine import Interrupted
 from fopng.lab.engine.observers import read_log
@@ -17,6 +16,7 @@ from fopng.lab.schedule.groups import GroupFolder
 from fopng.lab.schedule.ray_cluster import MARKER, check_shared, mark
 from fopng.lab.schedule.runner import Runner
 from fopng.lab.schedule.view import View
+from schedule.fake_ray import FakeRay, WorkerCrashedError, is_lost, runs_out_of_memory
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
