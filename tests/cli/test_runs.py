@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fopng.lab.runs.result import RunResult
 from fopng.optim.registry import METHODS
 
 QUICK = ("--epochs", "1", "--batch-size", "64", "--set", "tasks=2")
@@ -55,6 +56,14 @@ class TestRun:
         assert "sgd" in out
         assert max(map(len, out.splitlines())) <= 80
         assert "Runs in runs." in err
+
+    @pytest.mark.parametrize("as_json", [(), ("--json",)])
+    def test_with_nothing_to_do_each_result_is_parsed_once(self, fopng, monkeypatch, as_json):
+        keys = [each["key"] for each in result(fopng, "split-digits", "sgd", "--seeds", "2")]
+        parsed, parse = [], RunResult.from_dict
+        monkeypatch.setattr(RunResult, "from_dict", lambda members: parsed.append(members["key"]) or parse(members))
+        assert fopng("run", "split-digits", "sgd", "--seeds", "2", *QUICK, *as_json)[0] == 0
+        assert sorted(parsed) == sorted(keys)
 
     def test_a_finished_run_is_not_done_again_unless_asked(self, fopng, tmp_path):
         first = result(fopng, "split-digits", "sgd")
