@@ -4,6 +4,7 @@ Everything is computed from the results that it holds, so that a page, a table a
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -14,14 +15,34 @@ from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
 
 
+@dataclass(frozen=True, kw_only=True)
+class Runs(ABC):
+    """Runs with the same settings, over seeds."""
+
+    results: tuple[RunResult, ...]
+
+    @property
+    @abstractmethod
+    def accuracy(self) -> Estimate:
+        """The final accuracy over all tasks."""
+
+    @property
+    def diverged(self) -> int:
+        """How many runs diverged."""
+        return sum(result.status == "diverged" for result in self.results)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {"diverged": self.diverged, "runs": [result.config.key for result in self.results]}
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One choice of settings in a sweep, over the seeds it was tried with, measured on the held-out part."""
+class Point(Runs):
+    """One choice of settings in a sweep, measured on the held-out part."""
 
     settings: Mapping[str, Value]
     """Those that the sweep varies."""
-    results: tuple[RunResult, ...]
     refused: str | None = None
     """Why it may not be chosen; None when it may."""
 
@@ -39,20 +60,14 @@ class Point:
         found = [_first_task(result) for result in self.results]
         return math.nan if any(map(math.isnan, found)) else min(found, default=math.nan)
 
-    @property
-    def diverged(self) -> int:
-        """How many runs diverged."""
-        return _diverged(self.results)
-
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
             "settings": plain(self.settings),
             "validation_accuracy": estimate_as_dict(self.accuracy),
             "first_task_accuracy": number_or_none(self.first_task),
-            "diverged": self.diverged,
             "refused": self.refused,
-            "runs": _keys(self.results),
+            **super().as_dict(),
         }
 
 
@@ -94,11 +109,10 @@ class Response:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """One value of an ablated setting, over seeds, measured on test."""
+class Step(Runs):
+    """One value of an ablated setting, measured on test."""
 
     value: Value
-    results: tuple[RunResult, ...]
 
     @property
     def accuracy(self) -> Estimate:
@@ -110,11 +124,6 @@ class Step:
         """The mean fall of each task from its best."""
         return Estimate.of([result.forgetting for result in self.results])
 
-    @property
-    def diverged(self) -> int:
-        """How many runs diverged."""
-        return _diverged(self.results)
-
     def by_seed(self) -> dict[int, float | None]:
         """The final accuracy of each seed."""
         return final_by_seed(self.results)
@@ -125,8 +134,7 @@ class Step:
             "value": plain(self.value),
             "accuracy": estimate_as_dict(self.accuracy),
             "forgetting": estimate_as_dict(self.forgetting),
-            "diverged": self.diverged,
-            "runs": _keys(self.results),
+            **super().as_dict(),
         }
 
 
@@ -183,14 +191,6 @@ def rank(value: Value) -> tuple[bool, float, str]:
 def number_or_none(value: float) -> float | None:
     """A number for JSON, which has no NaN."""
     return None if math.isnan(value) else value
-
-
-def _keys(results: Sequence[RunResult]) -> list[str]:
-    return [result.config.key for result in results]
-
-
-def _diverged(results: Sequence[RunResult]) -> int:
-    return sum(result.status == "diverged" for result in results)
 
 
 def _mean(point: Point) -> float:

@@ -85,12 +85,7 @@ def forward_transfer(before: Accuracies | None, initial: Accuracies | None) -> f
     """
     if before is None or initial is None or len(before) < 2:
         return math.nan
-    if len(before) != len(initial):
-        raise ValueError(
-            f"Expected one initial accuracy for each of {len(before)} tasks, got {len(initial)}. "
-            "Measure the reference on the same tasks."
-        )
-    return float((_as_row(before) - _as_row(initial))[1:].mean())
+    return float((_as_row(before) - _reference(initial, len(before), "initial"))[1:].mean())
 
 
 def learning_accuracy(accuracy: Matrix) -> float:
@@ -109,7 +104,7 @@ def intransigence(accuracy: Matrix, joint: Accuracies | None) -> float:
     matrix = as_matrix(accuracy)
     if joint is None or not finished(matrix):
         return math.nan
-    return float((_reference(joint, matrix, "joint") - matrix.diagonal()).mean())
+    return float((_reference(joint, len(matrix), "joint") - matrix.diagonal()).mean())
 
 
 @dataclass(frozen=True)
@@ -170,7 +165,8 @@ def paired_difference(first: Mapping[int, float | None], second: Mapping[int, fl
     >>> paired_difference({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.6, 2: 0.5}).count
     2
     """
-    return Estimate.of([_difference(first.get(seed), second.get(seed)) for seed in sorted({*first, *second})])
+    pairs = [(first.get(seed), second.get(seed)) for seed in sorted({*first, *second})]
+    return Estimate.of([None if a is None or b is None else a - b for a, b in pairs])
 
 
 def holm(p_values: Sequence[float], level: float) -> list[bool]:
@@ -194,10 +190,10 @@ def finished(matrix: Floats) -> bool:
     return len(matrix) > 0 and matrix.shape[0] == matrix.shape[1]
 
 
-def _reference(values: Accuracies, matrix: Floats, name: str) -> Floats:
-    if len(values) != matrix.shape[1]:
+def _reference(values: Accuracies, tasks: int, name: str) -> Floats:
+    if len(values) != tasks:
         raise ValueError(
-            f"Expected one {name} accuracy for each of {matrix.shape[1]} tasks, got {len(values)}. "
+            f"Expected one {name} accuracy for each of {tasks} tasks, got {len(values)}. "
             "Measure the reference on the same tasks."
         )
     return _as_row(values)
@@ -205,10 +201,6 @@ def _reference(values: Accuracies, matrix: Floats, name: str) -> Floats:
 
 def _as_row(values: Accuracies) -> Floats:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _difference(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first - second
 
 
 Unit = Literal["fraction", "seconds", "bytes", "number"]

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,11 +146,9 @@ class RunFolder:
         return named
 
     def _begin(self) -> None:
-        path = self.path / "config.json"
-        if path.exists() and _read_config(path) == self.config:
-            return
-        # A configuration that cannot be read is written anew: its folder's name says what it was.
-        atomic.write_text(path, atomic.readable_json(self.config.as_dict()) + "\n")
+        path, text = self.path / "config.json", atomic.readable_json(self.config.as_dict()) + "\n"
+        if not path.exists() or path.read_bytes() != text.encode():
+            atomic.write_text(path, text)
 
     def _forget(self) -> None:
         for path in (self.path / "result.json", self.log):
@@ -169,12 +166,6 @@ def folder_name(name: str) -> str:
     if len(quoted) > 100:
         quoted = f"{quoted[:80]}-{hashlib.sha256(quoted.encode()).hexdigest()[:16]}"
     return quoted.replace(".", "%2E") if set(quoted) <= {"."} else quoted
-
-
-def _read_config(path: Path) -> RunConfig | None:
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
-        return RunConfig.from_dict(json.loads(path.read_bytes()))
-    return None
 
 
 def load_results(
