@@ -73,19 +73,28 @@ class ReportFormat(StrEnum):
     PDF = "pdf"
 
 
-def names_in(where: str) -> Callable[[str], list[str]]:
-    """What completes names for the shell: those of a dictionary or a list, or what a function returns, `module:name`."""
+def names_in(where: str, *others: str) -> Callable[[str], list[str]]:
+    """What completes names for the shell: those of a dictionary or a list, `module:name`, or what a function returns."""
 
     def complete(incomplete: str) -> list[str]:
         """The names that begin so."""
         found = resolve_name(where)
-        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
+        names = [*(found() if callable(found) else found), *others]
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 
 
-complete_methods = names_in("fopng.optim.registry:METHODS")
+complete_methods = names_in("fopng.optim:METHODS_BY_FILE", "joint")
 complete_benchmarks = names_in("fopng.lab.benchmarks.registry:BENCHMARKS")
+
+def complete_settings(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of settings for the shell: those of the methods and of the benchmark that were typed already, or of all."""
+    names = resolve_name("fopng.cli.methods:setting_names")
+    methods = ctx.params.get("methods") or [ctx.params.get("method")]
+    found: list[str] = names([method for method in methods if method], ctx.params.get("benchmark"))
+    return [f"{name}=" for name in found if name.startswith(incomplete)]
+
 
 _WHAT, _HOW = "What is run", "How it is run"
 
@@ -122,6 +131,7 @@ SetOption = Annotated[
         metavar="NAME=VALUE",
         help="A setting of the method or of the benchmark, such as lr=1e-3 or tasks=3. METHOD.NAME=VALUE for one of "
         "several methods. Can be repeated.",
+        autocompletion=complete_settings,
         show_default=False,
         rich_help_panel=_WHAT,
     ),
