@@ -55,7 +55,10 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"Not enough memory: {error}", FAILURE
     with NamedTemporaryFile("w", prefix="fopng-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
-    return f"{kind.__name__}: {error}\nThis may be a bug. FOPNG_DEBUG=1 shows the traceback, kept in {file.name}", FAILURE
+    return (
+        f"{kind.__name__}: {error}\nThis may be a bug. FOPNG_DEBUG=1 shows the traceback, kept in {file.name}",
+        FAILURE,
+    )
 
 
 def _hint(error: _Usage) -> str:
@@ -67,8 +70,7 @@ def _hint(error: _Usage) -> str:
     places = [each.name for each in context.command.params if not each.opts[0].startswith("-")]
     if name in (place.removesuffix("s") for place in places):
         return f" A {name} is given without an option: fopng {context.command.name} BENCHMARK METHOD."
-    near = getattr(error, "possibilities", None)
-    return "" if near else f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
+    return f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
 
 
 def _say(message: str, code: int) -> int:

@@ -88,11 +88,10 @@ def names_in(where: str, *others: str) -> Callable[[str], list[str]]:
 complete_methods = names_in("fopng.optim:METHODS_BY_FILE", "joint")
 complete_benchmarks = names_in("fopng.lab.benchmarks.registry:BENCHMARKS")
 
+
 def complete_settings(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of settings for the shell: those of the methods and of the benchmark that were typed already, or of all."""
-    names = resolve_name("fopng.cli.methods:setting_names")
-    methods = ctx.params.get("methods") or [ctx.params.get("method")]
-    found: list[str] = names([method for method in methods if method], ctx.params.get("benchmark"))
+    found: list[str] = resolve_name("fopng.cli.methods:setting_names")(ctx.args)
     return [f"{name}=" for name in found if name.startswith(incomplete)]
 
 

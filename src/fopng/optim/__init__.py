@@ -22,7 +22,10 @@ METHODS_BY_FILE = {
     "gpm": "gpm.GPM",
     "sgp": "sgp.SGP",
 }
-"""The registry: a line for each method, the name that people type and `file.Class`, in the order of the paper's table, then those it has no column for."""
+"""The registry: a line for each method, the name that people type and `file.Class`.
+
+In the order of the paper's table, then those it has no column for. The shell completes names from here, without importing torch.
+"""
 
 METHOD_NAMES = tuple(name.rpartition(".")[2] for name in METHODS_BY_FILE.values())
 """The names of their classes, which are those of their optimizers."""
