@@ -28,9 +28,6 @@ COMMANDS = dict(leaves(typer.main.get_command(app)))
 NOT_QUICK = ("demo", "paper", "data fetch")
 """Their examples take minutes, the paper's data or a network."""
 
-FIRST = ["run", "compare"]
-"""The examples of the others are about what these leave."""
-
 
 def example(name):
     [found] = re.findall(r"^Example: (fopng .*)$", COMMANDS[name].help, re.MULTILINE)
@@ -62,18 +59,21 @@ def test_examples_that_take_long_can_be_read(name):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, session_cache):
-    """A folder where the first examples have been run."""
+    """A folder where a run has been done and exported, and a sweep is described."""
     folder = tmp_path_factory.mktemp("examples")
     text = 'benchmarks = ["split-digits"]\n[validation]\nseeds = [100]\n[test]\nseeds = [0]\n[methods.sgd]\nlr = [0.1, 0.2]\n'
     (folder / "mine.toml").write_text(text)
+    with pytest.MonkeyPatch.context() as place:
+        place.chdir(folder)
+        place.setenv("FOPNG_CACHE", str(session_cache))
+        for name in ("run", "export"):
+            app(example(name), standalone_mode=False)
     return folder
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {*NOT_QUICK}, key=lambda name: name not in FIRST))
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NOT_QUICK])
 def test_examples_run_and_print_json_alone(name, runs, shared_cache, monkeypatch, command_line):
     monkeypatch.chdir(runs)
-    if name == "restore":
-        command_line("export", "runs", "results")
     code, printed, err = command_line(*example(name))
     assert code == 0, err
     code, out, err = command_line(*example(name), "--json")
