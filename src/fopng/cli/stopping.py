@@ -15,4 +15,5 @@ class Stopped(Exception):
 
 def code_of(interrupt: KeyboardInterrupt) -> int:
     """The exit code for an interrupt: that of the signal that it names, or of Ctrl-C."""
-    return 128 + (interrupt.args or (signal.SIGINT,))[0]
+    number: int = (interrupt.args or (signal.SIGINT,))[0]
+    return 128 + number
