@@ -10,12 +10,7 @@ from typing import Annotated
 
 import typer
 
-
-class Protocol(StrEnum):
-    """What the first task is learnt with."""
-
-    MATCHED = "matched"
-    PRINTED = "printed"
+from fopng.lab.choices import PrecisionName, ProtocolName, Scenario
 
 
 class Engine(StrEnum):
@@ -25,15 +20,6 @@ class Engine(StrEnum):
     REPLICAS = "replicas"
     SINGLE = "single"
     RAY = "ray"
-
-
-class PrecisionName(StrEnum):
-    """How numbers are held and multiplied."""
-
-    FLOAT32 = "float32"
-    TF32 = "tf32"
-    BFLOAT16 = "bfloat16"
-    FLOAT64 = "float64"
 
 
 class Device(StrEnum):
@@ -51,14 +37,6 @@ class Tracker(StrEnum):
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
     WANDB = "wandb"
-
-
-class ScenarioName(StrEnum):
-    """What a model is told about the task."""
-
-    TASK = "task"
-    DOMAIN = "domain"
-    CLASS = "class"
 
 
 class ReportFormat(StrEnum):
@@ -167,7 +145,7 @@ DatasetOption = Annotated[
     ),
 ]
 ScenarioOption = Annotated[
-    ScenarioName | None,
+    Scenario | None,
     typer.Option(
         "--scenario",
         help="What the model is told; the benchmark's own when left out.",
@@ -176,7 +154,7 @@ ScenarioOption = Annotated[
     ),
 ]
 ProtocolOption = Annotated[
-    Protocol,
+    ProtocolName,
     typer.Option(
         "--protocol",
         help="matched: every method learns the first task with the same SGD. printed: as the paper's text says.",
@@ -299,6 +277,6 @@ OnlyMethods = Annotated[
         "--method", help="Only this one. Can be repeated.", autocompletion=complete_methods, show_default=False
     ),
 ]
-OnlyProtocol = Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.", show_default=False)]
+OnlyProtocol = Annotated[ProtocolName | None, typer.Option("--protocol", help="Only this one.", show_default=False)]
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,7 @@ from fopng.cli.options import (
     JsonOption,
     ModelOption,
     OutOption,
-    PrecisionName,
     PrecisionOption,
-    Protocol,
     ProtocolOption,
     ScenarioOption,
     SeedsOption,
@@ -86,38 +85,25 @@ class RunOptions(WorkOptions):
 
     seeds: SeedsOption = "1"
     assignments: SetOption = None
-    settings: SettingsOption = None
+    settings_file: SettingsOption = None
     epochs: EpochsOption = None
     batch_size: BatchSizeOption = None
     dataset: DatasetOption = None
     scenario: ScenarioOption = None
-    protocol: ProtocolOption = Protocol.MATCHED
+    protocol: ProtocolOption = "matched"
     first_task_lr: FirstTaskRateOption = None
     model: ModelOption = None
     validation: ValidationOption = False
-    precision: PrecisionOption = PrecisionName.FLOAT32
+    precision: PrecisionOption = "float32"
 
     def configurations(self, benchmark: str, methods: Sequence[str], **more: Any) -> list[RunConfig]:
-        """The runs that are asked for."""
+        """The runs that are asked for; `more` are further arguments of `fopng.lab.runs.request.configurations`."""
         from fopng.lab.runs.request import configurations
 
+        known = signature(configurations).parameters
+        asked = {name: value for name, value in vars(self).items() if name in known}
         return configurations(
-            benchmark=benchmark,
-            methods=methods,
-            seeds=parse_seeds(self.seeds),
-            dataset=self.dataset,
-            scenario=self.scenario,
-            model=self.model,
-            protocol=self.protocol.value,
-            first_task_lr=self.first_task_lr,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            assignments=self.assignments or (),
-            settings_file=self.settings,
-            validation=self.validation,
-            precision=self.precision.value,
-            data_dir=self.data_dir,
-            **more,
+            **{**asked, "benchmark": benchmark, "methods": methods, "seeds": parse_seeds(self.seeds), **more}
         )
 
 
