@@ -12,7 +12,7 @@ from fopng.lab.runs.store import folder_name
 def compare(options: Compare) -> None:
     """Do the runs, print their scores and write the page."""
     configs = options.configurations(options.benchmark, options.methods or paper_methods())
-    results = do_runs(configs, options.runner(), again=options.again)
+    results = do_runs(configs, options.runner(), options.comparison, again=options.again)
     show_results(results, as_json=options.as_json, out=options.out)
     target = options.page or options.out / f"{folder_name(options.benchmark)}.html"
     write_page(target, results, title=f"Methods on {options.benchmark}")

@@ -10,33 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fopng.lab.choices import PrecisionName, ProtocolName, Scenario
-
-
-class Engine(StrEnum):
-    """How runs are done."""
-
-    AUTO = "auto"
-    REPLICAS = "replicas"
-    SINGLE = "single"
-    RAY = "ray"
-
-
-class Device(StrEnum):
-    """Where runs are done."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-    MPS = "mps"
-
-
-class Tracker(StrEnum):
-    """Who else is told."""
-
-    TENSORBOARD = "tensorboard"
-    MLFLOW = "mlflow"
-    WANDB = "wandb"
+from fopng.lab.choices import DeviceName, EngineName, PrecisionName, ProtocolName, Scenario
 
 
 class ReportFormat(StrEnum):
@@ -109,6 +83,16 @@ SetOption = Annotated[
         help="A setting of the method or of the benchmark, such as lr=1e-3 or tasks=3. METHOD.NAME=VALUE for one of "
         "several methods. Can be repeated.",
         autocompletion=complete_settings,
+        show_default=False,
+        rich_help_panel=_WHAT,
+    ),
+]
+ExperimentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        metavar="NAME",
+        help="The name of a comparison that these runs belong to; a report keeps comparisons apart.",
         show_default=False,
         rich_help_panel=_WHAT,
     ),
@@ -205,7 +189,7 @@ DataDirOption = Annotated[
     ),
 ]
 EngineOption = Annotated[
-    Engine,
+    EngineName,
     typer.Option(
         "--engine",
         help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster. "
@@ -223,7 +207,8 @@ AddressOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    Device, typer.Option("--device", help="auto: a CUDA device if there is one, or else the CPU.", rich_help_panel=_HOW)
+    DeviceName,
+    typer.Option("--device", help="auto: a CUDA device if there is one, or else the CPU.", rich_help_panel=_HOW),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -246,11 +231,12 @@ JobsOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Do finished runs again.", rich_help_panel=_HOW)]
 TrackOption = Annotated[
-    list[Tracker] | None,
+    list[str] | None,
     typer.Option(
         "--track",
         help="Write curves for TensorBoard or Weights & Biases into each run's folder, or for MLflow into that of all runs. "
         "Can be repeated.",
+        autocompletion=names_in("fopng.lab.engine.observers:TRACKERS"),
         show_default=False,
         rich_help_panel=_HOW,
     ),

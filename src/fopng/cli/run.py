@@ -10,7 +10,10 @@ from fopng.cli.work import do_runs
 def run(options: Run) -> None:
     """Do the runs, and print their scores."""
     results = do_runs(
-        options.configurations(options.benchmark, [options.method]), options.runner(), again=options.again
+        options.configurations(options.benchmark, [options.method]),
+        options.runner(),
+        options.comparison,
+        again=options.again,
     )
     show_results(results, as_json=options.as_json, out=options.out)
     if not options.as_json:

@@ -15,11 +15,10 @@ from fopng.cli.options import (
     BatchSizeOption,
     DataDirOption,
     DatasetOption,
-    Device,
     DeviceOption,
-    Engine,
     EngineOption,
     EpochsOption,
+    ExperimentOption,
     FirstTaskRateOption,
     JobsOption,
     JsonOption,
@@ -47,9 +46,9 @@ class WorkOptions:
 
     out: OutOption = Path("runs")
     data_dir: DataDirOption = None
-    engine: EngineOption = Engine.AUTO
+    engine: EngineOption = "auto"
     address: AddressOption = None
-    device: DeviceOption = Device.AUTO
+    device: DeviceOption = "auto"
     threads: ThreadsOption = None
     jobs: JobsOption = 1
     again: AgainOption = False
@@ -62,26 +61,26 @@ class WorkOptions:
         from fopng.lab.schedule.machine import find_device
         from fopng.lab.schedule.runner import Runner
 
-        on_ray = self.engine is Engine.RAY
-        if on_ray and self.device is Device.MPS:
+        on_ray = self.engine == "ray"
+        if on_ray and self.device == "mps":
             raise ValueError("Expected --device auto, cpu or cuda with --engine ray, got mps.")
         return Runner(
             store=Store(self.out),
             data_dir=self.data_dir,
-            engine=self.engine.value,
+            engine=self.engine,
             address=self.address,
-            device=find_device("cpu" if on_ray else self.device.value),
-            gpus=None if self.device is Device.AUTO else self.device is Device.CUDA,
+            device=find_device("cpu" if on_ray else self.device),
+            gpus=None if self.device == "auto" else self.device == "cuda",
             threads=self.threads,
             jobs=self.jobs,
-            trackers=tuple(tracker.value for tracker in self.track or ()),
+            trackers=self.track or (),
             keep_going=keep_going,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WorkOptions):
-    """What `run` and `compare` can be told, with the defaults."""
+    """What is run, with the defaults."""
 
     seeds: SeedsOption = "1"
     assignments: SetOption = None
@@ -105,6 +104,18 @@ class RunOptions(WorkOptions):
         return configurations(
             **{**asked, "benchmark": benchmark, "methods": methods, "seeds": parse_seeds(self.seeds), **more}
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(RunOptions):
+    """What `run` and `compare` can be told beside that."""
+
+    experiment: ExperimentOption = None
+
+    @property
+    def comparison(self) -> str:
+        """The name that is stored with each result."""
+        return "comparison" if self.experiment is None else f"comparison/{self.experiment}"
 
 
 _MOST_SEEDS = 10_000

@@ -9,6 +9,12 @@ ProtocolName = Literal["matched", "printed"]
 PrecisionName = Literal["float32", "tf32", "bfloat16", "float64"]
 """How numbers are held and multiplied."""
 
+EngineName = Literal["auto", "replicas", "single", "ray"]
+"""How runs are done: as a group, one after another, on a cluster, or in the way that is faster."""
+
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+"""Where runs are done."""
+
 
 class Scenario(StrEnum):
     """What a model is told about the task, and what its targets mean."""
