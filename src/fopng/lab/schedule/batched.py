@@ -120,9 +120,13 @@ class BatchedExecutor:
                 refused = True
         return missing, refused
 
+    def _plan(self, config: RunConfig) -> Plan:
+        built = config.key in self._plans
+        return self._plans.pop(config.key) if built else build(config, self._runner.data_dir)
+
     def _train(self, group: Sequence[RunConfig], missing: set[str], folder: GroupFolder) -> None:
         runner = self._runner
-        plans = [self._plans.pop(config.key, None) or build(config, runner.data_dir) for config in group]
+        plans = [self._plan(config) for config in group]
         folder.begin()
         outcomes = train_replicas(
             plans,
