@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fopng.cli.lazy import Command
-from fopng.cli.options import EpochsOption, JsonOption, PageOption, SeedsOption, names_in
+from fopng.cli.options import DryRunOption, EpochsOption, EstimateOption, JsonOption, PageOption, SeedsOption, names_in
 from fopng.cli.run_options import WorkOptions
 
 COMMANDS = {
@@ -53,12 +53,8 @@ class Paper(WorkOptions):
             show_default=False,
         ),
     ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")
-    ] = False
-    estimate: Annotated[bool, typer.Option(help="Say beforehand how long it will take, from a short measurement.")] = (
-        True
-    )
+    dry_run: DryRunOption = False
+    estimate: EstimateOption = True
     page: PageOption = None
     seeds: SeedsOption = "5"
     epochs: EpochsOption = None

@@ -10,8 +10,16 @@ from fopng.lab.runs.frame import accuracy_frame
 from fopng.lab.runs.result import RunResult
 
 SHOWN: Mapping[str, str] = {"sgd": "plain SGD", "ewc": "EWC", "fopng": "FOPNG", "fopng-k": "fopng-k"}
-LIGHT = {"text": "#1f2430", "grid": "#d9dee8", "lines": ["#c4442f", "#9a7b1c", "#5b6b8c", "#1d6fd0"]}
-DARK = {"text": "#dfe4ee", "grid": "#3a4252", "lines": ["#ff8a70", "#e0bd55", "#a9b8d6", "#6db3ff"]}
+LIGHT: Mapping[str, str | list[str]] = {
+    "text": "#1f2430",
+    "grid": "#d9dee8",
+    "lines": ["#c4442f", "#9a7b1c", "#5b6b8c", "#1d6fd0"],
+}
+DARK: Mapping[str, str | list[str]] = {
+    "text": "#dfe4ee",
+    "grid": "#3a4252",
+    "lines": ["#ff8a70", "#e0bd55", "#a9b8d6", "#6db3ff"],
+}
 
 
 def pictures(results: Iterable[RunResult]) -> dict[str, str]:

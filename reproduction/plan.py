@@ -1,9 +1,10 @@
 """What the paper's experiments are: five benchmarks, seven methods and those beside them, three ablations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS, METHOD, ablated_values
 from fopng.lab.runs.config import RunConfig
@@ -11,32 +12,26 @@ from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
 from fopng.lab.runs.request import configurations
 from fopng.lab.runs.settings import unknown
 
-BESIDE = (
-    ("fopng", ("projection=orthogonal",)),
-    ("fopng-prefisher", ("projection=orthogonal",)),
-    ("ong", ()),
-    ("natural-ogd", ()),
+ORTHOGONAL = ("projection=orthogonal",)
+
+LINES = (
+    *((method, ()) for method in paper_methods()),
+    *(("fopng", ORTHOGONAL), ("fopng-prefisher", ORTHOGONAL), ("ong", ()), ("natural-ogd", ())),
 )
-"""What stands beside the paper's methods: the orthogonal forms, and its neighbours."""
+"""The paper's methods, and beside them the orthogonal forms and its neighbours."""
 
 COMPARISONS_PART, ABLATIONS_PART = "comparisons", "ablations"
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Part:
     """Some of the runs, that are done together."""
 
-    name: str
-    """A benchmark, or an ablation."""
     title: str
-    asked: tuple[dict[str, Any], ...]
-    """Arguments of `configurations`."""
-
-    def configurations(self) -> list[RunConfig]:
-        """The runs, each once."""
-        found = {config.key: config for words in self.asked for config in configurations(**words)}
-        return list(found.values())
+    experiment: str
+    """The name that their results get."""
+    configs: tuple[RunConfig, ...]
 
 
 def part_names() -> list[str]:
@@ -51,7 +46,7 @@ def paper_parts(
     epochs: int | None = None,
     only: Sequence[str] = (),
     data_dir: Path | None = None,
-) -> list[Part]:
+) -> Iterator[Part]:
     """The experiments, in the order they are done.
 
     Args:
@@ -64,36 +59,17 @@ def paper_parts(
     for name in only:
         if name not in part_names():
             raise ValueError(unknown("a part of the paper", name, part_names()))
-    parts = []
+    runs = partial(configurations, seeds=seeds, epochs=epochs, data_dir=data_dir)
+    wanted = set(only or (COMPARISONS_PART, ABLATIONS_PART))
     for benchmark in paper_benchmarks():
-        if not only or {benchmark, COMPARISONS_PART} & set(only):
-            for protocol in protocols if benchmark.endswith("mnist") else protocols[:1]:
-                base = _base(benchmark, protocol, seeds, epochs, data_dir)
-                parts.append(Part(name=benchmark, title=f"{benchmark}, {protocol}", asked=_comparison(base)))
+        for protocol in protocols if benchmark.endswith("mnist") else protocols[:1]:
+            if wanted & {benchmark, COMPARISONS_PART}:
+                here = partial(runs, benchmark=benchmark, protocol=protocol)
+                configs = tuple(each for name, words in LINES for each in here(methods=[name], assignments=words))
+                yield Part(f"{benchmark}, {protocol}", "comparison/paper", configs)
     for name, ablated in ABLATIONS.items():
-        if not only or {name, ABLATIONS_PART} & set(only):
-            for benchmark in BENCHMARKS:
-                for protocol in protocols:
-                    base = _base(benchmark, protocol, seeds, epochs, data_dir)
-                    title = f"{name} on {benchmark}, {protocol}"
-                    parts.append(Part(name=name, title=title, asked=({**base, "choices": ablated_values(ablated)},)))
-    return parts
-
-
-def _base(
-    benchmark: str, protocol: str, seeds: Sequence[int], epochs: int | None, data_dir: Path | None
-) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "methods": [METHOD],
-        "seeds": seeds,
-        "protocol": protocol,
-        "epochs": epochs,
-        "data_dir": data_dir,
-    }
-
-
-def _comparison(base: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    variants = [*((method, ()) for method in paper_methods()), *BESIDE]
-    own = base.get("assignments", [])
-    return tuple({**base, "methods": [method], "assignments": [*own, *more]} for method, more in variants)
+        for benchmark, protocol in ((benchmark, protocol) for benchmark in BENCHMARKS for protocol in protocols):
+            if wanted & {name, ABLATIONS_PART}:
+                values = ablated_values(ablated)
+                found = runs(benchmark=benchmark, protocol=protocol, methods=[METHOD], choices=values)
+                yield Part(f"{name} on {benchmark}, {protocol}", f"ablation/{ablated.setting}", tuple(found))

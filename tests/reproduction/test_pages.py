@@ -85,16 +85,22 @@ def test_what_one_method_reached():
 
 
 def test_only_blocks_are_written():
-    text = "a\n<!-- numbers: one -->\nold\n<!-- end -->\nb\n<!-- numbers: two -->\n<!-- end -->\n"
-    wanted = "a\n<!-- numbers: one -->\n\n1\n\n<!-- end -->\nb\n<!-- numbers: two -->\n\n2\n\n<!-- end -->\n"
-    assert filled(text, {"one": lambda: "1", "two": lambda: "2"}) == wanted
-    assert filled(wanted, {"one": lambda: "1", "two": lambda: "2"}) == wanted
-    with pytest.raises(ValueError, match="Expected a table among one, got 'two'"):
-        filled(text, {"one": lambda: "1"})
+    text = "a\n<!-- numbers: one -->\nold\n<!-- end -->\nb\n<!-- numbers: two words -->\n<!-- end -->\n"
+    wanted = (
+        "a\n<!-- numbers: one -->\n\nONE\n\n<!-- end -->\nb\n<!-- numbers: two words -->\n\nTWO WORDS\n\n<!-- end -->\n"
+    )
+    assert filled(text, str.upper) == wanted
+    assert filled(wanted, str.upper) == wanted
+
+
+def test_a_block_without_a_table_is_refused(tmp_path):
+    (tmp_path / "README.md").write_text("<!-- numbers: two -->\n<!-- end -->\n")
+    with pytest.raises(ValueError, match="Expected a table among .*, got 'two'"):
+        pages(tmp_path, [])
 
 
 def test_the_committed_pages_are_what_the_command_writes():
     found = pages(FOLDER.parent, load_results([RESULTS]))
-    assert {path.name for path in found} >= {"README.md", "results.md"}
+    assert {path.name for path in found} >= {"README.md", "tables.md"}
     for path, text in found.items():
         assert path.read_text(encoding="utf-8") == text, path

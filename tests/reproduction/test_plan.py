@@ -1,7 +1,5 @@
 """What the paper's experiments are, run by run."""
 
-import os
-
 import pytest
 
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
@@ -11,26 +9,24 @@ BOTH = ["matched", "printed"]
 
 
 def parts(**changes):
-    return paper_parts(**{"protocols": ["matched"], "seeds": range(5), **changes})
+    return list(paper_parts(**{"protocols": ["matched"], "seeds": range(5), **changes}))
 
 
 def test_all_of_it():
     found = parts()
-    assert [part.name for part in found] == [
-        *paper_benchmarks(),
-        *[n for n in ("lambda", "alpha", "fisher-samples") for _ in "12"],
+    ablated = [
+        f"{n} on {b}, matched" for n in ("lambda", "alpha", "fisher-samples") for b in ("split-mnist", "rotated-mnist")
     ]
+    assert [part.title for part in found] == [*(f"{name}, matched" for name in paper_benchmarks()), *ablated]
+    lines = [*paper_methods(), "fopng", "fopng-prefisher", "ong", "natural-ogd"]
     for part in found[:5]:
-        asked = [(words["methods"][0], *words["assignments"]) for words in part.asked]
-        assert asked == [
-            *((method,) for method in paper_methods()),
-            ("fopng", "projection=orthogonal"),
-            ("fopng-prefisher", "projection=orthogonal"),
-            ("ong",),
-            ("natural-ogd",),
-        ]
-        assert all(list(words["seeds"]) == [0, 1, 2, 3, 4] for words in part.asked)
-    assert [len(each["choices"]) for part in found[5:] for each in part.asked] == [13, 13, 8, 8, 7, 7]
+        assert [config.method for config in part.configs if config.seed == 0] == lines
+        forms = [config.settings.get("projection") for config in part.configs if config.seed == 0]
+        assert (forms.count("printed"), forms.count("orthogonal")) == (2, 2)
+    assert {config.seed for part in found for config in part.configs} == {0, 1, 2, 3, 4}
+    assert [len(part.configs) for part in found] == [*[55] * 5, 65, 65, 40, 40, 35, 35]
+    names = [f"ablation/{name}" for name in ("damping", "fisher_weight", "fisher_samples") for _ in "12"]
+    assert [part.experiment for part in found] == [*["comparison/paper"] * 5, *names]
 
 
 def test_both_protocols_once_where_they_are_the_same():
@@ -46,14 +42,15 @@ def test_both_protocols_once_where_they_are_the_same():
 @pytest.mark.parametrize(
     ("only", "expected"),
     [
-        (["split-mnist"], {"split-mnist"}),
-        (["alpha", "rotated-mnist"], {"alpha", "rotated-mnist"}),
-        (["ablations"], {"lambda", "alpha", "fisher-samples"}),
-        (["comparisons"], set(paper_benchmarks())),
+        (["split-mnist"], ["split-mnist, matched"]),
+        (
+            ["alpha", "rotated-mnist"],
+            ["rotated-mnist, matched", "alpha on split-mnist, matched", "alpha on rotated-mnist, matched"],
+        ),
     ],
 )
 def test_a_part_of_it(only, expected):
-    assert {part.name for part in parts(only=only)} == expected
+    assert [part.title for part in parts(only=only)] == expected
     assert set(only) <= set(part_names())
 
 
@@ -62,11 +59,7 @@ def test_a_part_that_there_is_not():
         parts(only=["split-mnits"])
 
 
-@pytest.mark.skipif("FOPNG_DATA" not in os.environ, reason="the real datasets are not at hand: set FOPNG_DATA")
-def test_runs_are_the_papers():
+def test_a_trial_has_fewer_epochs_and_each_run_once():
     [part] = parts(only=["split-mnist"], epochs=2, seeds=[3])
-    configs = part.configurations()
-    assert len({config.key for config in configs}) == len(configs) == 11
-    assert {(config.seed, config.epochs, config.batch_size, config.validation) for config in configs} == {
-        (3, 2, 10, False)
-    }
+    assert len({config.key for config in part.configs}) == len(part.configs) == 11
+    assert {(config.epochs, config.batch_size, config.validation) for config in part.configs} == {(2, 10, False)}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from fopng.cli.commands import Ablate
 from fopng.cli.output import show_json, show_table
-from fopng.cli.planned import found_in, show_planned
-from fopng.cli.results import say, write_page
+from fopng.cli.planned import show_plan
+from fopng.cli.results import write_page
 from fopng.cli.work import do_runs
 from fopng.lab.analysis.experiments import ablation_of
 from fopng.lab.report.words import margin, percent
 from fopng.lab.runs.ablations import BENCHMARKS, ablated_values, find_ablation
-from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Ablation
 from fopng.lab.schedule.runner import raise_for
 
@@ -26,23 +25,15 @@ def ablate(options: Ablate) -> None:
         for config in options.configurations(each, [options.method], choices=choices)
     ]
     if options.dry_run:
-        _show_plan(configs, options)
+        show_plan(configs, options)
         return
-    results = do_runs(configs, options.runner(keep_going=True), f"ablation/{ablated.setting}", again=options.again)
+    results = do_runs(configs, options.runner(keep_going=True), again=options.again)
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)
     target = options.page or options.out / f"ablation-{ablated.name}.html"
     write_page(target, results, title=f"Ablation of {ablated.name}")
     raise_for([config for config in configs if config.key not in there])
-
-
-def _show_plan(configs: list[RunConfig], options: Ablate) -> None:
-    find, asked = found_in(options.out), {config.key: config for config in configs}
-    missing = {key: config for key, config in asked.items() if options.again or find(config) is None}
-    there = [config for key, config in asked.items() if key not in missing]
-    show_planned(there, missing.values(), as_json=options.as_json)
-    say(f"{len(missing)} runs to do, {len(there)} there already.")
 
 
 def _show(found: list[Ablation], *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from fopng.cli.options import (
     BenchmarkArgument,
     DryRunOption,
+    EstimateOption,
     JsonOption,
     MethodArgument,
     MethodsArgument,
@@ -26,7 +27,7 @@ from fopng.cli.options import (
     complete_methods,
     names_in,
 )
-from fopng.cli.run_options import ComparisonOptions, RunOptions, WorkOptions
+from fopng.cli.run_options import RunOptions, WorkOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Demo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(ComparisonOptions):
+class Run(RunOptions):
     """A run that was interrupted goes on; one that is finished is not done again.
 
     Example: fopng run split-digits fopng --epochs 1 --set tasks=2
@@ -59,7 +60,7 @@ class Run(ComparisonOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(ComparisonOptions):
+class Compare(RunOptions):
     """The methods get the same tasks, weights and data order.
 
     Example: fopng compare split-digits sgd ewc fopng --epochs 1 --set tasks=2
@@ -97,6 +98,7 @@ class Sweep(WorkOptions):
         ),
     ] = None
     dry_run: DryRunOption = False
+    estimate: EstimateOption = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,6 @@ class Ablate(RunOptions):
         typer.Option("--values", metavar="LIST", help="Other values than the paper's, such as 1e-4,1e-3,1e-2."),
     ] = None
     page: PageOption = None
-    dry_run: DryRunOption = False
     seeds: SeedsOption = "5"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fopng.cli.commands import Compare
+from fopng.cli.planned import show_plan
 from fopng.cli.results import show_results, write_page
 from fopng.cli.work import do_runs
 from fopng.lab.runs.hyperparameters import paper_methods
@@ -12,7 +13,10 @@ from fopng.lab.runs.store import folder_name
 def compare(options: Compare) -> None:
     """Do the runs, print their scores and write the page."""
     configs = options.configurations(options.benchmark, options.methods or paper_methods())
-    results = do_runs(configs, options.runner(), options.comparison, again=options.again)
+    if options.dry_run:
+        show_plan(configs, options)
+        return
+    results = do_runs(configs, options.runner(), again=options.again)
     show_results(results, as_json=options.as_json, out=options.out)
     target = options.page or options.out / f"{folder_name(options.benchmark)}.html"
     write_page(target, results, title=f"Methods on {options.benchmark}")

@@ -1,35 +1,55 @@
-"""What is there already, for commands that say beforehand what they would do."""
+"""What a command would do, and how long it would take: for `--dry-run`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fopng.cli.output import show_json, show_table
+from fopng.cli.results import say
+from fopng.cli.run_options import RunOptions, WorkOptions
+from fopng.lab.engine.observers.progress import duration
+from fopng.lab.runs.store import Store
+from fopng.lab.schedule.forecast import Forecast
 
 if TYPE_CHECKING:
     from fopng.lab.runs.config import RunConfig
-    from fopng.lab.runs.result import RunResult
+
+Time = Callable[[Sequence["RunConfig"]], float | None]
+"""How many seconds runs take; None where that was not asked for."""
 
 
-def found_in(out: Path) -> Callable[[RunConfig], RunResult | None]:
-    """Look up the result of a run in a folder; one that cannot be read counts as missing, since it would be done again."""
-    from fopng.lab.runs.result import DamagedFileError
-    from fopng.lab.runs.store import Store
-
-    store = Store(out)
-
-    def find(config: RunConfig) -> RunResult | None:
-        try:
-            return store.folder(config).result()
-        except DamagedFileError:
-            return None
-
-    return find
+def time_of(options: WorkOptions, *, estimate: bool) -> Time:
+    """Estimates from the finished runs of the folder, or from a short measurement."""
+    if not estimate:
+        return lambda configs: None
+    known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
+    return Forecast(replace(options.runner(), notice=say), known).seconds
 
 
-def show_planned(there: Iterable[RunConfig], missing: Iterable[RunConfig], *, as_json: bool, **totals: int) -> None:
+def here(seconds: float | None) -> str:
+    """The time at the end of a sentence.
+
+    >>> here(80.0), here(None)
+    (', about 1:20 here', '')
+    """
+    return "" if seconds is None else f", about {duration(seconds)} here"
+
+
+def show_plan(configs: Iterable[RunConfig], options: RunOptions) -> None:
+    """Which of these runs are there and which are missing, and how long those would take."""
+    asked = list({config.key: config for config in configs}.values())
+    missing = asked if options.again else options.runner().unfinished(asked)
+    there = [config for config in asked if config not in missing]
+    seconds = time_of(options, estimate=options.estimate)(missing)
+    show_counts(there, missing, as_json=options.as_json, seconds=seconds)
+    say(f"{len(there)} runs there already, {len(missing)} to do{here(seconds)}.")
+
+
+def show_counts(
+    there: Iterable[RunConfig], missing: Iterable[RunConfig], *, as_json: bool, **totals: float | None
+) -> None:
     """A table of what is there and what is missing, for each benchmark and method.
 
     Args:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from fopng.cli.commands import Sweep as SweepOptions
 from fopng.cli.output import show_json, show_table
-from fopng.cli.planned import found_in, show_planned
+from fopng.cli.planned import here, show_counts, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.work import do_runs
-from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Response
-from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import folder_name
 from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
@@ -26,21 +23,18 @@ def sweep(options: SweepOptions) -> None:
         _show_plan(asked, options)
         return
     runner = options.runner(keep_going=True)
-
-    def do(configs: Sequence[RunConfig], experiment: str) -> list[RunResult]:
-        return do_runs(configs, runner, experiment, again=options.again)
-
-    outcome = conduct(asked, do, options.data_dir)
+    outcome = conduct(asked, lambda configs: do_runs(configs, runner, again=options.again), options.data_dir)
     _show(outcome, as_json=options.as_json)
     _write(outcome, options.out / "sweeps" / asked.name)
     raise_for(outcome.failed)
 
 
 def _show_plan(asked: Sweep, options: SweepOptions) -> None:
-    seen = foresee(asked, found_in(options.out), options.data_dir)
-    show_planned(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most)
+    seen = foresee(asked, options.runner().result, options.data_dir)
+    seconds = time_of(options, estimate=options.estimate)(seen.missing)
+    show_counts(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most, seconds=seconds)
     say(
-        f"{len(seen.missing)} runs to do in this round, {len(seen.there)} there already; "
+        f"{len(seen.there)} runs there already, {len(seen.missing)} to do in this round{here(seconds)}; "
         f"the whole sweep is at most {seen.at_most}."
     )
 

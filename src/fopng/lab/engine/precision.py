@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import final, get_args
+from typing import final
 
 import torch
 
-from fopng.lab.choices import PrecisionName
-
-PRECISIONS = get_args(PrecisionName)
+PRECISIONS = ("float32", "tf32", "bfloat16", "float64")
 
 
 @final
