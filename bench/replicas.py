@@ -29,14 +29,14 @@ from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.benchmarks import find_benchmark
 from fopng.lab.benchmarks.models import MLP, ConvNet, Network
 from fopng.lab.data.splits import Split
-from fopng.lab.engine.batched.backend import TURN
+from fopng.lab.engine.batched.backend import STEPS_AT_A_TIME
 from fopng.lab.engine.batched.data import StackedSamples, StackedStream
 from fopng.lab.engine.batched.model import StackedModel, stack_methods
 from fopng.lab.engine.batched.replay import StackedTaskSamples
 from fopng.lab.engine.batched.step import Stepper
 from fopng.lab.engine.precision import Precision
 from fopng.lab.engine.stages import predict_task
-from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.engine.streams import StreamScheduler, interleave
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.request import configurations
@@ -54,9 +54,9 @@ PLACES = {"body.0": 32 * 32, "body.2": 32 * 32, "body.5": 16 * 16, "body.7": 16 
 
 
 class Take(Protocol):
-    """Takes the steps, from a graph or not, in turns with others or not, and gives the seconds that one took."""
+    """Takes the steps, from a graph or not, in streams with others or not, and gives the seconds that one took."""
 
-    def __call__(self, capture: bool, turns: Turns | None = None) -> float: ...
+    def __call__(self, capture: bool, streams: StreamScheduler | None = None) -> float: ...
 
 
 class MadeUp(Split):
@@ -108,14 +108,14 @@ def prepare(kind: str, method: str, replicas: int, directions: int, steps: int, 
     orders = torch.stack([torch.randperm(len(split)) for _ in range(replicas)]).to(device)
     stacked.template.train()
 
-    def take(capture: bool, turns: Turns | None = None) -> float:
+    def take(capture: bool, streams: StreamScheduler | None = None) -> float:
         marks: list[float | torch.cuda.Event] = []
 
         def after(step: int) -> None:
             if step in (9, steps - 1):
                 marks.append(_now(device))
-            if turns is not None and step % TURN == 0:
-                turns.end_turn()
+            if streams is not None and step % STEPS_AT_A_TIME == 0:
+                streams.end_slice()
 
         stepper.walk(samples, orders, 10, 0, 0, after, capture)
         return _between(marks[0], marks[1]) / (steps - 10)
@@ -199,7 +199,7 @@ def on_gpu(steps: int, only: str | None) -> dict[str, object]:
 
 
 def in_waves(steps: int) -> dict[str, object]:
-    """The steps of several waves, replayed in turns."""
+    """The steps of several waves, replayed in streams."""
     device, table = torch.device("cuda"), []
     for kind, method, replicas, directions in (
         ("mlp", "sgd", 1, 0),
@@ -211,7 +211,7 @@ def in_waves(steps: int) -> dict[str, object]:
         ("cnn", "fopng", 5, 320),
     ):
         for waves in (1, 4, 7):
-            seconds = _turns(kind, method, replicas, directions, waves, steps, device)
+            seconds = _interleaved(kind, method, replicas, directions, waves, steps, device)
             row = {"model": kind, "method": method, "m": directions, "R": replicas, "waves": waves}
             table.append(row | {"us a step of one wave": 1e6 * seconds})
             print(*table[-1].values(), flush=True)
@@ -219,25 +219,25 @@ def in_waves(steps: int) -> dict[str, object]:
     return {"steps": table}
 
 
-def _turns(
+def _interleaved(
     kind: str, method: str, replicas: int, directions: int, waves: int, steps: int, device: torch.device
 ) -> float:
     """The seconds of a step of one of these waves while all of them take theirs."""
     takes: list[Take] = []
 
-    def begin(number: int, turns: Turns) -> None:
+    def begin(number: int, streams: StreamScheduler) -> None:
         take = prepare(kind, method, replicas, directions, steps, device)
         take(True)
         takes.append(take)
 
-    in_turns(range(waves), begin, lanes=waves, device=device)
+    interleave(range(waves), begin, lanes=waves, device=device)
 
-    def go(take: Take, turns: Turns) -> None:
-        take(True, turns)
+    def go(take: Take, streams: StreamScheduler) -> None:
+        take(True, streams)
 
     def once() -> float:
         start = time.perf_counter()
-        in_turns(takes, go, lanes=waves, device=device)
+        interleave(takes, go, lanes=waves, device=device)
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / (steps * waves)
 

@@ -188,6 +188,17 @@ class Mixed(nn.Module):
         return self.second(torch.tanh(self.first(x.flatten(1))) * self.scale)
 
 
+class Reading(nn.Module):
+    """A user's model whose inputs are whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(5, 4), nn.Linear(12, 2)
+
+    def forward(self, x, task=None):
+        return self.out(self.words(x).flatten(1))
+
+
 class Drawing(Mixed):
     def forward(self, x, task=None):
         return self.second(nn.functional.dropout(self.first(x.flatten(1)), 0.5, self.training))
@@ -216,6 +227,12 @@ def seeded(model):
 class TestOwnModel:
     def test_equals_single_runs(self, tmp_path):
         assert_same_runs(plans("fopng", range(2), make_model=seeded(Mixed)), tmp_path)
+
+    def test_inputs_that_are_whole_numbers(self, tmp_path):
+        words = torch.arange(120).reshape(40, 3).numpy() % 5
+        task = Task.of("words", train=(words, words[:, 0] % 2), test=(words, words[:, 0] % 2))
+        tasks = TaskStream.of("words", [task, task], Scenario.DOMAIN)
+        assert_same_runs(plans("ogd", range(2), tasks=tasks, make_model=seeded(Reading)), tmp_path)
 
     @pytest.mark.parametrize(
         ("model", "words"), [(Drawing, "random"), (Branching, "cannot be asked"), (Normed, "buffers")]

@@ -1,4 +1,4 @@
-"""Waves that take turns: the same numbers as one after another, whatever happens to one of them."""
+"""Groups that share a device, a stream each: the same numbers as one after another, whatever happens to one of them."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ import torch
 import fopng.lab.engine.streams
 import fopng.lab.schedule.batched
 from fopng.lab.engine import Interrupted
-from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.engine.streams import StreamScheduler, interleave
 from fopng.lab.runs.request import configurations
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.inline import do_inline
@@ -119,14 +119,14 @@ def test_each_keeps_its_arithmetic():
     before = torch.backends.cuda.matmul.allow_tf32
     seen = []
 
-    def work(item, turns):
+    def work(item, streams):
         flag, turns_taken = item
         torch.backends.cuda.matmul.allow_tf32 = flag
         for _ in range(turns_taken):
-            turns.give_way()
+            streams.let_others_run()
             seen.append(torch.backends.cuda.matmul.allow_tf32 == flag)
 
-    in_turns([(True, 5), (False, 3), (True, 1)], work, lanes=3, device=CPU)
+    interleave([(True, 5), (False, 3), (True, 1)], work, lanes=3, device=CPU)
     assert seen == [True] * 9
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
@@ -137,9 +137,9 @@ def test_a_device_that_fails_where_nobody_works_is_noticed(monkeypatch):
         yield
         raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(Turns, "lane", lane)
+    monkeypatch.setattr(StreamScheduler, "lane", lane)
     with pytest.raises(RuntimeError, match="the device is gone"):
-        in_turns([1, 2, 3], lambda item, turns: None, lanes=2, device=CPU)
+        interleave([1, 2, 3], lambda item, streams: None, lanes=2, device=CPU)
 
 
 class Slow:
@@ -157,7 +157,7 @@ class Slow:
 
 
 def test_nobody_runs_far_ahead_of_the_device(monkeypatch):
-    """A thread whose work is slow lets the others take more turns than it has, and ends like them."""
+    """A thread whose work is slow lets the others take more slices than it has, and ends like them."""
     begun, waited, order, given = [], [], [], {"slow": 0, "fast": 0}
     monkeypatch.setattr(fopng.lab.engine.streams, "_mark", lambda: mark())
     monkeypatch.setattr(fopng.lab.engine.streams, "AHEAD", 2)
@@ -167,22 +167,22 @@ def test_nobody_runs_far_ahead_of_the_device(monkeypatch):
         given[name.own] += 1
         return Slow(waited, (name.own, given[name.own]), 20 if name.own == "slow" else 0)
 
-    def work(item, turns):
+    def work(item, streams):
         name.own = item
         begun.append(item)
         while len(begun) < 2:
             time.sleep(0.001)
-            turns.give_way()
-        # the streams are those of a GPU; marks and turns are all that matters here
-        turns._device = torch.device("cuda")
+            streams.let_others_run()
+        # the streams are those of a GPU; marks and slices are all that matters here
+        streams._device = torch.device("cuda")
         for _ in range(6):
             order.append(item)
-            turns.end_turn()
+            streams.end_slice()
 
-    in_turns(["slow", "fast"], work, lanes=2, device=CPU)
+    interleave(["slow", "fast"], work, lanes=2, device=CPU)
     assert sorted(order) == ["fast"] * 6 + ["slow"] * 6
     fast = max(place for place, item in enumerate(order) if item == "fast")
-    assert order[fast:].count("slow") >= 3, "the slow one waited while the fast one took its turns"
+    assert order[fast:].count("slow") >= 3, "the slow one waited while the fast one took its slices"
     # all but the last two of each were waited for, in their order
     assert [number for own, number in waited if own == "slow"] == [1, 2, 3, 4]
     assert [number for own, number in waited if own == "fast"] == [1, 2, 3, 4]
@@ -194,19 +194,19 @@ def test_turns_go_round():
     def since_the_second_began():
         return "".join(order).lstrip(order[0]) if order else ""
 
-    def work(name, turns):
+    def work(name, streams):
         while len(since_the_second_began()) < 40:
             order.append(name)
-            turns.give_way()
+            streams.let_others_run()
 
-    in_turns("ab", work, lanes=2, device=CPU)
+    interleave("ab", work, lanes=2, device=CPU)
     both = since_the_second_began()[:40]
     assert both in ("ab" * 20, "ba" * 20)
 
 
 def test_one_alone_never_waits():
-    turns = Turns(CPU)
-    with turns.lane():
-        turns.give_way()
-        turns.wait()
-    assert turns.lanes == 1
+    streams = StreamScheduler(CPU)
+    with streams.lane():
+        streams.let_others_run()
+        streams.wait()
+    assert streams.lanes == 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fopng.lab.benchmarks.stream import TaskStream
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.seeds import Seeds
-from fopng.lab.engine.stages import whole_split
+from fopng.lab.engine.stages import in_precision, whole_split
 
 
 @torch.no_grad()
@@ -19,7 +19,7 @@ def accuracy(model: nn.Module, split: Split, task: int, seeds: Seeds, device: to
     dtype = next(model.parameters()).dtype
     with evaluating(model):
         for x, y in whole_split(split, seeds, device):
-            logits: Tensor = model(x.to(dtype), task=task)
+            logits: Tensor = model(in_precision(x, dtype), task=task)
             right += (logits.argmax(-1) == y).sum()
     return int(right) / len(split)
 

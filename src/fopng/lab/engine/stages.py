@@ -72,7 +72,7 @@ class Stage:
         walks = {task: self._walk(task, epoch, heads[:start].count(task)) for task in self.tasks}
         for task in heads[start:]:
             x, y = next(walks[task])
-            yield task, x.to(self.dtype), y
+            yield task, in_precision(x, self.dtype), y
 
     def whole(self) -> Iterable[Batch]:
         """Every sample once, in batches (x, y, task) that can be walked again.
@@ -114,7 +114,12 @@ class _Whole:
         stage = self._stage
         for task in stage.tasks:
             for x, y in whole_split(stage.stream[task].train, stage.seeds, stage.device):
-                yield x.to(stage.dtype), y, torch.full((len(y),), task) if len(stage.tasks) == 1 else task
+                yield in_precision(x, stage.dtype), y, torch.full((len(y),), task) if len(stage.tasks) == 1 else task
+
+
+def in_precision(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inputs in a precision; whole numbers, such as tokens, stay what they are."""
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def whole_split(split: Split, seeds: Seeds, device: torch.device) -> Batches:

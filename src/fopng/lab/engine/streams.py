@@ -1,4 +1,4 @@
-"""Several pieces of work on one device at a time: threads that take turns here, while the device goes on with the work of all."""
+"""Several groups of runs on one device: a thread and a CUDA stream each; one thread runs at a time, the device works for all."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fopng.lab.engine.costs import wait_for
 _Item = TypeVar("_Item")
 
 AHEAD = 8
-"""Turns whose work a thread may have given to the device before it waits for the earliest of them.
+"""Slices of work that a thread may have queued on the device before it waits for the earliest of them.
 
-Enough for the device to have something to do while a thread prepares a task; few, because who captures a graph waits for the
-work of all.
+Enough for the device to have something to do while a thread prepares a task; few, because a thread that captures a graph waits
+for the work of all.
 """
 
 
 class Mark(Protocol):
-    """A place in the work that a thread gave to its device."""
+    """A point in the work that a thread queued on its device."""
 
     def query(self) -> bool:
         """Whether the device is past it."""
@@ -41,11 +41,11 @@ def _mark() -> Mark:
 
 
 @final
-class Turns:
-    """Of several threads one works at a time, and lets the next go on where nothing global is half done.
+class StreamScheduler:
+    """Runs one of several threads at a time; a thread lets the next go on where nothing global is half done.
 
-    What a thread gave to its device is done meanwhile, beside what the others gave: each has a stream of its own. The way
-    torch multiplies (TF32 or not, which algorithms) belongs to the thread whose turn it is.
+    What a thread queued on the device is done meanwhile, beside what the others queued: each has a stream of its own. The way
+    torch multiplies (TF32 or not, which algorithms) is kept for each thread.
 
     Args:
         device: where the work is done.
@@ -63,7 +63,7 @@ class Turns:
 
     @contextmanager
     def lane(self) -> Iterator[None]:
-        """Wait for the first turn; inside, work on a stream of one's own; the next goes on afterwards."""
+        """Wait until this thread may run; inside it works on a stream of its own; afterwards the next thread goes on."""
         self._begin()
         try:
             if self._device.type != "cuda":
@@ -78,8 +78,8 @@ class Turns:
             self._own.__dict__.pop("marks", None)
             self._end()
 
-    def give_way(self) -> None:
-        """Let the others go on, and wait for the next turn; nothing happens where nobody waits."""
+    def let_others_run(self) -> None:
+        """Let the other threads run, then go on; nothing happens where none waits."""
         with self._guard:
             if not self._waiting:
                 return
@@ -90,19 +90,19 @@ class Turns:
         own.acquire()
         put_back()
 
-    def end_turn(self) -> None:
-        """Let the others go on after a few steps; come back when the device is no more than `AHEAD` such turns behind."""
+    def end_slice(self) -> None:
+        """Let the other threads run after a few steps; go on when the device is no more than `AHEAD` such slices behind."""
         if self.lanes == 1:
             return
         marks: deque[Mark] = self._own.__dict__.setdefault("marks", deque())
         if self._device.type == "cuda":
             marks.append(_mark())
-        self.give_way()
+        self.let_others_run()
         while len(marks) > AHEAD:
             self._wait_for(marks.popleft())
 
     def wait(self) -> None:
-        """Wait for what this thread gave to the device; the others go on meanwhile."""
+        """Wait for what this thread queued on the device; the others run meanwhile."""
         if self._device.type != "cuda":
             wait_for(self._device)
             return
@@ -110,7 +110,7 @@ class Turns:
 
     def _wait_for(self, mark: Mark) -> None:
         while self._waiting and not mark.query():
-            self.give_way()
+            self.let_others_run()
         mark.synchronize()
 
     def _begin(self) -> None:
@@ -130,29 +130,31 @@ class Turns:
             following.release()
 
 
-def in_turns(items: Sequence[_Item], work: Callable[[_Item, Turns], None], *, lanes: int, device: torch.device) -> None:
-    """Work on every item, on so many at a time; each is begun in order, by a thread that takes its turns.
+def interleave(
+    items: Sequence[_Item], work: Callable[[_Item, StreamScheduler], None], *, lanes: int, device: torch.device
+) -> None:
+    """Work on every item, on so many at a time, each in a thread and begun in order.
 
-    An error ends it: no more items are begun, `Turns.failed` tells the others, and it is raised when they have stopped.
+    After an error no more items are begun, `failed` tells the other threads, and the error is raised when they have stopped.
     """
     lanes = min(lanes, len(items))
     if lanes < 2:
         for item in items:
-            work(item, Turns(device))
+            work(item, StreamScheduler(device))
         return
-    turns, left, errors = Turns(device, lanes), deque(items), list[BaseException]()
+    streams, left, errors = StreamScheduler(device, lanes), deque(items), list[BaseException]()
 
     def take() -> None:
-        while left and not turns.failed:
+        while left and not streams.failed:
             try:
-                with turns.lane():
-                    if not left or turns.failed:
+                with streams.lane():
+                    if not left or streams.failed:
                         return
-                    with _noted(turns):
-                        work(left.popleft(), turns)
+                    with _noted(streams):
+                        work(left.popleft(), streams)
             except BaseException as error:
                 errors.append(error)
-                turns.failed = True
+                streams.failed = True
 
     put_back = _arithmetic()
     # daemons: when this thread is told a second time to stop, it waits for nobody
@@ -163,24 +165,24 @@ def in_turns(items: Sequence[_Item], work: Callable[[_Item, Turns], None], *, la
         for thread in threads:
             thread.join()
     finally:
-        turns.failed = True
+        streams.failed = True
         put_back()
     if errors:
         raise errors[0]
 
 
 @contextmanager
-def _noted(turns: Turns) -> Iterator[None]:
-    """An error inside is told while nobody else has begun anything."""
+def _noted(streams: StreamScheduler) -> Iterator[None]:
+    """Note an error before any other thread runs."""
     try:
         yield
     except BaseException:
-        turns.failed = True
+        streams.failed = True
         raise
 
 
 def _arithmetic() -> Callable[[], None]:
-    """The way torch multiplies just now, as a call that puts it back."""
+    """A call that puts back the way torch multiplies now."""
     cudnn = torch.backends.cudnn
     tf32 = torch.backends.cuda.matmul.allow_tf32
     flags = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32

@@ -11,7 +11,7 @@ from typing import final
 import torch
 
 from fopng.lab.engine.batched import Footprint, NotStackable, train_replicas
-from fopng.lab.engine.streams import Turns
+from fopng.lab.engine.streams import StreamScheduler
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.request import build
 from fopng.lab.schedule.groups import LARGEST_GROUP, GroupFolder, cut, halves, unfinished_groups
@@ -33,7 +33,7 @@ class BatchedExecutor:
         left: the runs that must be done one by one.
     """
 
-    def __init__(self, work: Work, streams: Turns, free: int | None) -> None:
+    def __init__(self, work: Work, streams: StreamScheduler, free: int | None) -> None:
         self._work, self._runner, self._streams, self._free = work, work.runner, streams, free
         self.held: dict[str, HeldError] = {}
         self.left: list[RunConfig] = []
@@ -130,7 +130,7 @@ class BatchedExecutor:
             should_stop=lambda: runner.should_stop() or self._streams.failed,
             notice=runner.notice,
             save_seconds=runner.save_seconds,
-            turns=self._streams,
+            streams=self._streams,
         )
         for config, outcome in zip(group, outcomes, strict=True):
             if config.key in missing:

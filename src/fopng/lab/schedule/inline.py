@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from fopng.lab.engine import train
 from fopng.lab.engine.batched import free_memory
-from fopng.lab.engine.streams import Turns, in_turns
+from fopng.lab.engine.streams import StreamScheduler, interleave
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.request import build
 from fopng.lab.schedule.batched import BatchedExecutor
@@ -24,7 +24,7 @@ def do_inline(work: Work) -> None:
     runner, held, alone = work.runner, dict[str, HeldError](), list[RunConfig]()
     free = free_memory(runner.device) if runner.memory_limit is None else runner.memory_limit
 
-    def do_group(group: list[RunConfig], streams: Turns) -> None:
+    def do_group(group: list[RunConfig], streams: StreamScheduler) -> None:
         executor = BatchedExecutor(work, streams, free)
         try:
             executor.do(group)
@@ -40,7 +40,7 @@ def do_inline(work: Work) -> None:
         groups = [group for group in alike(work.configs) if _is_done_together(work, group)]
         grouped = {config.key for group in groups for config in group}
         alone += [config for config in work.missing if config.key not in grouped]
-        in_turns(groups, do_group, lanes=runner.jobs, device=runner.device)
+        interleave(groups, do_group, lanes=runner.jobs, device=runner.device)
         left = {config.key for config in alone}
         for config in [config for config in work.missing if config.key in left]:
             try:

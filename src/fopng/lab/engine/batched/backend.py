@@ -18,12 +18,12 @@ from fopng.lab.engine.loop import SAVE_SECONDS, run_loop
 from fopng.lab.engine.observers import Audience, Observer
 from fopng.lab.engine.plan import Outcome, Plan, Row
 from fopng.lab.engine.stages import Stage
-from fopng.lab.engine.streams import Turns
+from fopng.lab.engine.streams import StreamScheduler
 from fopng.lab.storage.checkpoint import Checkpoint
 from fopng.optim.diagnostics import diagnosis_of
 from fopng.optim.task import Task
 
-TURN = 16
+STEPS_AT_A_TIME = 16
 """Steps after which another group of runs on the same device may go on."""
 
 
@@ -38,7 +38,7 @@ def train_replicas(
     notice: Callable[[str], None] = lambda sentence: None,
     save_seconds: float = SAVE_SECONDS,
     capture: bool | None = None,
-    turns: Turns | None = None,
+    streams: StreamScheduler | None = None,
 ) -> list[Outcome]:
     """Do several runs of one benchmark and one method together, or the rest of them.
 
@@ -52,11 +52,11 @@ def train_replicas(
         notice: told what was found damaged and passed over.
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
         capture: replay the steps from a CUDA graph; by default on CUDA.
-        turns: shared with other groups of runs on the same device, which go on every few steps.
+        streams: shared with other groups of runs on the same device, which go on every few steps.
     """
     with plans[0].precision.arithmetic():
         return run_loop(
-            BatchedBackend(plans, device, capture=capture, turns=turns),
+            BatchedBackend(plans, device, capture=capture, streams=streams),
             own_audiences=[Audience(own) for own in own_observers] or [Audience(()) for _ in plans],
             audience=Audience(observers),
             checkpoint=checkpoint,
@@ -74,19 +74,24 @@ class BatchedBackend(Backend):
         plans: the runs.
         device: where they are trained.
         capture: replay the steps from a CUDA graph; by default on CUDA.
-        turns: shared with other groups of runs on the same device.
+        streams: shared with other groups of runs on the same device.
     """
 
     def __init__(
-        self, plans: Sequence[Plan], device: torch.device, *, capture: bool | None = None, turns: Turns | None = None
+        self,
+        plans: Sequence[Plan],
+        device: torch.device,
+        *,
+        capture: bool | None = None,
+        streams: StreamScheduler | None = None,
     ) -> None:
         self.plans, self.device = plans, device
         self.runs = runs = StackedRuns(plans, device)
         self.model, self.pipeline = runs.model, runs.pipeline
         self.stages = [stages[0] for stages in runs.stages]
         self.capture = device.type == "cuda" if capture is None else capture
-        self.turns = Turns(device) if turns is None else turns
-        self.sharers = self.turns.lanes
+        self.streams = StreamScheduler(device) if streams is None else streams
+        self.sharers = self.streams.lanes
         self.held = held_at_most(device, self.sharers)
         # Answers alone hold about a quarter of what answers and gradients hold.
         self._chunk = chunk_size(max(1, runs.sample_bytes * runs.count // 4), device, self.held)
@@ -119,8 +124,8 @@ class BatchedBackend(Backend):
 
         def after(step: int) -> None:
             after_step()
-            if step % TURN == 0:
-                self.turns.end_turn()
+            if step % STEPS_AT_A_TIME == 0:
+                self.streams.end_slice()
 
         self.stepper.walk(self.samples, orders, self.stage.batch_size, self.task, start, after, self.capture)
         self.runs.note_diverged()
@@ -181,4 +186,4 @@ class BatchedBackend(Backend):
         self.runs.load_state_dict(state)
 
     def wait(self) -> None:
-        self.turns.wait()
+        self.streams.wait()

@@ -14,6 +14,7 @@ from fopng.curvature.sampling import SampleStream, chunk_size
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.batched.model import NotStackable
+from fopng.lab.engine.stages import in_precision
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ class StackedSamples:
         if len({len(split) for split in splits}) > 1:
             raise NotStackable(f"Expected tasks of one size for runs side by side, got {[len(s) for s in splits]}.")
         pairs = [split.tensors(device) for split in (splits[:1] if are_shared(splits) else splits)]
-        self.x, self.y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
-        self.x = self.x.to(dtype) if self.x.is_floating_point() else self.x
+        self.x = in_precision(torch.stack([x for x, _ in pairs]), dtype)
+        self.y = torch.stack([y for _, y in pairs])
         self.replicas = len(splits)
         self._own = torch.arange(self.x.shape[0], device=device)[:, None]
 

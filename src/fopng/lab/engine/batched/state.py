@@ -13,7 +13,7 @@ from fopng.lab.engine.batched.data import StackedSamples
 from fopng.lab.engine.batched.model import NotStackable, StackedModel, stack_methods, stack_rates
 from fopng.lab.engine.plan import Plan
 from fopng.lab.engine.seeds import Seeds
-from fopng.lab.engine.stages import Stage, predict_task
+from fopng.lab.engine.stages import Stage, in_precision, predict_task
 from fopng.optim.pipeline import Pipeline
 
 TRIAL = 2
@@ -116,7 +116,7 @@ class StackedRuns:
         """Ask the model for all runs at once, as a step and an estimate will; the bytes of one sample and of one gradient."""
         train = self.plans[0].stream[0].train
         x, y = train.read(torch.zeros(TRIAL, dtype=torch.int64), self.device)
-        x = x.to(self.model.theta.dtype).expand(self.count, *x.shape)
+        x = in_precision(x, self.model.theta.dtype).expand(self.count, *x.shape)
         y = y.expand(self.count, *y.shape)
         task = self.plans[0].stages[0][0]
         try:

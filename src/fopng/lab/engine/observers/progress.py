@@ -1,11 +1,12 @@
 """Progress for people: a bar with the time left on a terminal, plain lines elsewhere."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import final
 
 from fopng.core.extras import from_extra
-from fopng.lab.engine.observers.events import Evaluated, Event, Observer, RunEnded, RunStarted, StepDone, TaskStarted
+from fopng.lab.engine.observers.events import Evaluated, Event, RunEnded, RunStarted, StepDone, TaskStarted
 
 with from_extra("lab"):
     from rich.console import Console
@@ -17,79 +18,73 @@ BAR_SECONDS = 0.1
 LINE_SECONDS = 5.0
 
 TOLD_FROM = 0.02
-"""The share of a run's steps after which its time is told: the first steps are slow."""
+"""The share of a run's steps after which the time left is shown: the first steps are slow."""
 
 Clock = Callable[[], float]
 
 
-def progress(console: Console, *, runs: int) -> Observer:
+def progress(console: Console, *, runs: int) -> "ProgressBar | ProgressLines":
     """A bar where the console is a terminal, lines where it is a file or a pipe.
 
     Args:
         console: where to show it; the standard error, so that `--json` stays clean.
-        runs: how many runs will be watched, one after another.
+        runs: how many runs will be watched, one after another or several together.
     """
     return ProgressBar(console, runs=runs) if console.is_terminal else ProgressLines(console, runs=runs)
 
 
-@final
-class _Position:
-    """Where the runs stand, in words and numbers."""
+class _Progress(ABC):
+    """Follows where the runs stand."""
 
-    def __init__(self, runs: int) -> None:
-        self.runs = runs
-        self.number = 0
-        self.run = RunStarted("", 0, 0, 0, {})
-        self.task = 0
-        self.done = 0
-        self.average: float | None = None
-        self._to_repeat = 0
+    def __init__(self, runs: int, clock: Clock) -> None:
+        self._runs, self._clock = runs, clock
+        self._number = self._repeated = 0
+        self._run, self._task, self._done = RunStarted("", 0, 0, 0, {}), 0, 0
+        self._average: float | None = None
 
-    def take(self, event: Event) -> None:
+    @final
+    def observe(self, event: Event) -> None:
+        """Follow an event and show what is new."""
         if isinstance(event, RunStarted):
-            self.number += event.runs - self._to_repeat
-            self._to_repeat = 0
-            self.run, self.done, self.task, self.average = event, event.done, 0, None
+            self._number += event.runs - self._repeated
+            self._run, self._done, self._task, self._average, self._repeated = event, event.done, 0, None, 0
         elif isinstance(event, TaskStarted):
-            self.task = event.task
+            self._task = event.task
         elif isinstance(event, StepDone):
-            self.done = event.step
+            self._done = event.step
         elif isinstance(event, Evaluated) and event.part == "test":
-            self.average = event.average
+            self._average = event.average
         elif isinstance(event, RunEnded) and event.outcome == "failed":
-            # What could not be done side by side comes again, in smaller company.
-            self._to_repeat = self.run.runs
+            # A group that failed comes again, in smaller groups.
+            self._repeated = self._run.runs
+        self._show(event)
+
+    @abstractmethod
+    def _show(self, event: Event) -> None:
+        """Show what is new after an event."""
 
     @property
-    def fraction(self) -> float:
-        return self.done / self.run.steps if self.run.steps else 1.0
+    def _fraction(self) -> float:
+        return self._done / self._run.steps if self._run.steps else 1.0
 
-    @property
-    def is_last(self) -> bool:
-        return self.number >= self.runs
+    def _count(self) -> str:
+        first, together = self._number - self._run.runs + 1, self._run.runs > 1
+        return f"runs {first}-{self._number}/{self._runs}" if together else f"run {self._number}/{self._runs}"
 
-    def count(self) -> str:
-        first = self.number - self.run.runs + 1
-        return f"run {self.number}/{self.runs}" if self.run.runs == 1 else f"runs {first}-{self.number}/{self.runs}"
-
-    def whole(self) -> float:
+    def _whole(self) -> float:
         """How many runs' worth of work is done."""
-        return self.number - self.run.runs * (1 - self.fraction)
+        return self._number - self._run.runs * (1 - self._fraction)
 
-    def place(self) -> str:
-        return f"{self.run.label}: task {self.task + 1}/{self.run.tasks}"
-
-    def accuracy(self) -> str:
-        return "" if self.average is None else f", accuracy {100 * self.average:.1f} %"
+    def _place(self) -> str:
+        return f"{self._run.label}: task {self._task + 1}/{self._run.tasks}"
 
 
 @final
-class ProgressBar:
-    """The present run and, when there are several, all of them together."""
+class ProgressBar(_Progress):
+    """The present run and, when there are several, all of them together; drawn ten times a second at the most."""
 
     def __init__(self, console: Console, *, runs: int, clock: Clock = time.monotonic) -> None:
-        self._position = _Position(runs)
-        self._clock = clock
+        super().__init__(runs, clock)
         self._shown = -BAR_SECONDS
         bar = (TextColumn("{task.description}"), BarColumn(bar_width=None), TaskProgressColumn())
         left = (TimeRemainingColumn(compact=True), TextColumn("left"))
@@ -97,68 +92,57 @@ class ProgressBar:
         self._all = self._bars.add_task("", total=runs, visible=runs > 1)
         self._one = self._bars.add_task("", total=1)
 
-    def observe(self, event: Event) -> None:
-        """Show where the run is, ten times a second at the most."""
-        self._position.take(event)
+    def _show(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             self._bars.start()
             self._bars.reset(self._one, total=max(event.steps, 1), completed=event.done)
         if not isinstance(event, StepDone) or self._clock() - self._shown >= BAR_SECONDS:
-            self._show()
-        if isinstance(event, RunEnded) and (self._position.is_last or event.outcome != "finished"):
+            self._shown = self._clock()
+            self._bars.update(self._one, completed=self._done, description=escape(self._place()))
+            self._bars.update(self._all, completed=self._whole(), description=self._count())
+        if isinstance(event, RunEnded) and (self._number >= self._runs or event.outcome != "finished"):
             self._bars.stop()
-
-    def _show(self) -> None:
-        self._shown = self._clock()
-        position = self._position
-        self._bars.update(self._one, completed=position.done, description=escape(position.place()))
-        self._bars.update(self._all, completed=position.whole(), description=position.count())
 
 
 @final
-class ProgressLines:
+class ProgressLines(_Progress):
     """A line every few seconds, and one for each run that ends."""
 
     def __init__(self, console: Console, *, runs: int, clock: Clock = time.monotonic) -> None:
-        self._position = _Position(runs)
+        super().__init__(runs, clock)
         self._console = console
-        self._clock = clock
-        self._written = self._started = self._began = clock()
-        self._whole: float | None = None
+        self._written = self._started = clock()
+        self._began: tuple[float, float] | None = None
+        """When the first run started, and how much was done by then."""
 
-    def observe(self, event: Event) -> None:
-        """Write a line when the last is some seconds old."""
-        self._position.take(event)
+    def _show(self, event: Event) -> None:
         now = self._clock()
         if isinstance(event, RunStarted):
             self._started = now
-            if self._whole is None:
-                self._began, self._whole = now, self._position.whole()
+            self._began = self._began or (now, self._whole())
         elif isinstance(event, RunEnded):
             self._write(f"{event.outcome} after {duration(event.seconds)}")
         elif now - self._written >= LINE_SECONDS:
-            self._write(f"{100 * self._position.fraction:.0f} %, {self._left(now)}")
+            self._write(f"{100 * self._fraction:.0f} %, {self._left(now)}")
 
     def _write(self, words: str) -> None:
         self._written = self._clock()
-        position = self._position
-        count = f"{position.count()}, " if position.runs > 1 else ""
-        self._console.print(
-            f"{count}{position.place()}{position.accuracy()}, {words}", markup=False, highlight=False, soft_wrap=True
-        )
+        count = f"{self._count()}, " if self._runs > 1 else ""
+        accuracy = "" if self._average is None else f", accuracy {100 * self._average:.1f} %"
+        line = f"{count}{self._place()}{accuracy}, {words}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _left(self, now: float) -> str:
         """How long these runs will take, and all together where there are more."""
-        position, begun = self._position, self._whole or 0.0
-        done = position.done - position.run.done
-        if done < TOLD_FROM * position.run.steps:
+        done, (began, whole) = self._done - self._run.done, self._began or (now, 0.0)
+        if done < TOLD_FROM * self._run.steps:
             return "unknown time left"
-        own = duration((now - self._started) / done * (position.run.steps - position.done))
-        if position.run.runs == position.runs:
+        own = duration((now - self._started) / done * (self._run.steps - self._done))
+        if self._run.runs == self._runs:
             return f"{own} left"
-        rate = (now - self._began) / (position.whole() - begun)
-        which = "this" if position.run.runs == 1 else "these"
-        return f"{own} left of {which}, {duration(rate * (position.runs - position.whole()))} of all"
+        rate = (now - began) / (self._whole() - whole)
+        which = "this" if self._run.runs == 1 else "these"
+        return f"{own} left of {which}, {duration(rate * (self._runs - self._whole()))} of all"
 
 
 def duration(seconds: float) -> str:
