@@ -33,17 +33,9 @@ AVERAGED_STEPS = 25
 """At least about so many steps of a task are measured for its means; one step in 50 of a long one."""
 
 
-def run_loop(
-    backend: Backend,
-    *,
-    own_audiences: Sequence[Audience],
-    audience: Audience | None = None,
-    checkpoint: Checkpoint | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    notice: Callable[[str], None] = lambda sentence: None,
-    save_seconds: float = SAVE_SECONDS,
-) -> list[Outcome]:
-    """Do the runs of a backend, or the rest of them: the outcome of each.
+@final
+class Loop:
+    """Does the runs of a backend, or the rest of them.
 
     Args:
         backend: who trains.
@@ -51,20 +43,14 @@ def run_loop(
         audience: who is told what happens to all of them together.
         checkpoint: where they are saved together.
         should_stop: asked after every step; when it says yes the runs are saved and `Interrupted` raised.
-        notice: told what was found damaged and passed over.
         save_seconds: the time between checkpoints; there is one at the end of each task besides.
     """
-    loop = _Loop(backend, audience or Audience(()), own_audiences, checkpoint, should_stop, save_seconds)
-    return loop.run(notice)
 
-
-@final
-class _Loop:
     def __init__(
         self,
         backend: Backend,
-        audience: Audience,
         own_audiences: Sequence[Audience],
+        audience: Audience,
         checkpoint: Checkpoint | None,
         should_stop: Callable[[], bool],
         save_seconds: float,
@@ -82,7 +68,7 @@ class _Loop:
         self.started = self.saved = time.monotonic()
 
     def run(self, notice: Callable[[str], None]) -> list[Outcome]:
-        """Do the runs; observers learn how they ended, in whatever way."""
+        """The outcome of each run; `notice` is told of damaged checkpoints. Observers learn how the runs ended, in any case."""
         forget_peak_memory(self.device)
         self._restore(notice)
         how: Ending = "failed"

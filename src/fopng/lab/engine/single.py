@@ -12,7 +12,7 @@ from fopng.core.tree import tensors_in
 from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
 from fopng.lab.engine.backend import Backend, Part
 from fopng.lab.engine.evaluation import accuracy, split_of
-from fopng.lab.engine.loop import SAVE_SECONDS, run_loop
+from fopng.lab.engine.loop import SAVE_SECONDS, Loop
 from fopng.lab.engine.observers import Audience, Observer
 from fopng.lab.engine.plan import Outcome, Plan, Row
 from fopng.lab.engine.randomness import drawn_from, random_states, set_random_states
@@ -44,15 +44,9 @@ def train(
     """
     seeds = Seeds(plan.seed)
     with drawn_from(seeds.dropout, device), plan.precision.arithmetic():
-        [outcome] = run_loop(
-            SingleBackend(plan, device),
-            own_audiences=[Audience(observers)],
-            checkpoint=checkpoint,
-            should_stop=should_stop,
-            notice=notice,
-            save_seconds=save_seconds,
-        )
-    return outcome
+        backend = SingleBackend(plan, device)
+        loop = Loop(backend, [Audience(observers)], Audience(()), checkpoint, should_stop, save_seconds)
+        return loop.run(notice)[0]
 
 
 @final

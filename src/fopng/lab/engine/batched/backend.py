@@ -14,7 +14,7 @@ from fopng.lab.engine.batched.replay import StackedTaskSamples
 from fopng.lab.engine.batched.state import StackedRuns
 from fopng.lab.engine.batched.step import Stepper
 from fopng.lab.engine.evaluation import evaluating, split_of
-from fopng.lab.engine.loop import SAVE_SECONDS, run_loop
+from fopng.lab.engine.loop import SAVE_SECONDS, Loop
 from fopng.lab.engine.observers import Audience, Observer
 from fopng.lab.engine.plan import Outcome, Plan, Row
 from fopng.lab.engine.stages import Stage
@@ -55,15 +55,9 @@ def train_replicas(
         streams: shared with other groups of runs on the same device, which go on every few steps.
     """
     with plans[0].precision.arithmetic():
-        return run_loop(
-            BatchedBackend(plans, device, capture=capture, streams=streams),
-            own_audiences=[Audience(own) for own in own_observers] or [Audience(()) for _ in plans],
-            audience=Audience(observers),
-            checkpoint=checkpoint,
-            should_stop=should_stop,
-            notice=notice,
-            save_seconds=save_seconds,
-        )
+        backend = BatchedBackend(plans, device, capture=capture, streams=streams)
+        own = [Audience(own) for own in own_observers] or [Audience(()) for _ in plans]
+        return Loop(backend, own, Audience(observers), checkpoint, should_stop, save_seconds).run(notice)
 
 
 @final
