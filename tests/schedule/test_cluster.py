@@ -1,4 +1,4 @@
-"""Waves on a real Ray, of several nodes on this machine: workers, nodes and drivers are killed; nothing is lost or done twice."""
+"""Groups on a real Ray, of several nodes on this machine: workers, nodes and drivers are killed; nothing is lost or done twice."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -22,19 +21,17 @@ from fopng.lab.schedule.ray_cluster import LOOPBACK, QUIET, import_ray
 from fopng.lab.schedule.runner import Runner
 from fopng.lab.schedule.view import View
 from fopng.lab.storage import locks
+from processes import PATIENCE, command_of, descendants, is_running, state_of, wait_until
 from small_runs import CPU
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
-PATIENCE = 300
-"""Seconds after which a process counts as stuck."""
-
 METHODS = ("sgd", "fopng", "ewc")
 
 
 def wanted():
-    """Three waves of two runs, or fewer of more."""
+    """Three groups of two runs, or fewer of more."""
     return configurations(benchmark="split-digits", methods=METHODS, seeds=range(2), epochs=15, assignments=["tasks=2"])
 
 
@@ -62,7 +59,7 @@ def folder():
 
 @pytest.fixture(scope="module")
 def cluster(folder, session_cache):
-    """A head without room for waves, to which a test adds nodes."""
+    """A head without room for groups, to which a test adds nodes."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (QUIET | LOOPBACK | {"TMPDIR": str(folder), "FOPNG_CACHE": str(session_cache)}).items():
             patch.setenv(name, value)
@@ -101,18 +98,11 @@ def hold_at_work(root):
     for worker in workers_at_work(root):
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGSTOP)
-            wait_for_state(worker, "TZ")
+            wait_until(lambda: state_of(worker) in "TZ")  # noqa: B023
             if worker in workers_at_work(root):
                 return worker
             os.kill(worker, signal.SIGCONT)
     return None
-
-
-def wait_for_state(process, states):
-    end = time.monotonic() + PATIENCE
-    while state_of(process) not in states:
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def node_of(worker, nodes):
@@ -175,28 +165,31 @@ def fopng(folder, session_cache, tmp_path):
         process.kill()
 
 
-def wait_until_there(process, root, name):
+def wait_for(process, root, name):
     """Until a file of this name is somewhere below a folder, or the process has ended."""
-    end = time.monotonic() + PATIENCE
-    while not list(root.rglob(name)) and process.poll() is None:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: list(root.rglob(name)) or process.poll() is not None)
 
 
-def test_the_driver_is_killed_and_another_goes_on(cluster, fopng, local, tmp_path):
-    """With one worker there are waves done, under way and waiting when it happens."""
+def test_a_driver_is_killed_and_one_is_stopped_and_the_next_goes_on(cluster, fopng, local, tmp_path):
+    """With one worker there are groups done, under way and waiting when it happens."""
     node = cluster.add_node(num_cpus=1)
     asked = ("compare", "split-digits", *METHODS, "--seeds", "2", "--epochs", "15", "--set", "tasks=2", "--json")
-    command = (*asked, "--address", cluster.address)
-    first = fopng(*command)
-    wait_until_there(first, tmp_path, "result.json")
-    first.send_signal(signal.SIGKILL)
+    first = fopng(*asked, "--address", cluster.address)
+    wait_for(first, tmp_path, "result.json")
+    first.kill()
     first.communicate(timeout=PATIENCE)
     there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert 0 < len(there) < 6
-    second = fopng(*command)
-    out, err = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 0, err
+    second = fopng(*asked, "--address", cluster.address)
+    wait_until(lambda: list(tmp_path.rglob("lock")) or second.poll() is not None)
+    second.send_signal(signal.SIGINT)
+    _, err = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 130, err
+    assert "The same command goes on from there." in err
+    assert list(tmp_path.rglob("lock")) == []
+    third = fopng(*asked, "--address", cluster.address)
+    out, err = third.communicate(timeout=PATIENCE)
+    assert third.returncode == 0, err
     found = Store(tmp_path / "runs").results()
     assert {result.config.key: measured(result) for result in found} == local
     assert {path: path.stat().st_mtime_ns for path in there} == there
@@ -226,7 +219,7 @@ def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
     """A function of the user's own reaches the workers, and what it raises comes home; nobody else can reach this Ray."""
     (tmp_path / "mine.py").write_text(POISON)
     process = fopng("run", "mine:stream", "sgd", "--seeds", "3", "--epochs", "1", "--json")
-    wait_until_there(process, tmp_path, "result.json")
+    wait_for(process, tmp_path, "result.json")
     started = descendants(process.pid)
     heard_at = {address for child in started for address in listening(child)}
     out, err = process.communicate(timeout=PATIENCE)
@@ -247,9 +240,9 @@ def test_a_poisoned_run_on_this_machine_alone(fopng, tmp_path):
 
 def test_the_driver_alone_is_killed_and_takes_its_ray_along(fopng, tmp_path):
     process = fopng("run", "split-digits", "sgd", "--epochs", "1000")
-    wait_until_there(process, tmp_path, "log.jsonl")
+    wait_for(process, tmp_path, "log.jsonl")
     started = descendants(process.pid)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate(timeout=PATIENCE)
     assert len(started) > 2
     assert_gone(started)
@@ -257,18 +250,6 @@ def test_the_driver_alone_is_killed_and_takes_its_ray_along(fopng, tmp_path):
 
 LOOPBACK_ADDRESSES = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 """127.0.0.1 and ::1, as the system writes them."""
-
-
-def descendants(process):
-    """The processes below one, as far as they are there."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {process}
 
 
 def listening(process):
@@ -285,21 +266,5 @@ def listening(process):
 
 
 def assert_gone(processes):
-    """They end within half a minute; a zombie has ended, and Ray's own agents look for their master for a minute more."""
-    end = time.monotonic() + 30
-    while left := [process for process in processes if is_running(process)]:
-        assert time.monotonic() < end, left
-        time.sleep(0.2)
-
-
-def is_running(process):
-    with contextlib.suppress(OSError):
-        return state_of(process) != "Z" and "Agent" not in Path(f"/proc/{process}/cmdline").read_text()
-    return False
-
-
-def state_of(process):
-    """The letter that the system writes for it; a zombie's for one that is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    return "Z"
+    """They end within half a minute; Ray's own agents look for their master for a minute more."""
+    wait_until(lambda: not any(is_running(one) and "Agent" not in command_of(one) for one in processes), 30)

@@ -1,13 +1,11 @@
 """`--jobs`: the same results from several processes, which end with their parent however that ends."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +14,10 @@ from fopng.lab.runs.store import Store
 from fopng.lab.schedule.errors import FailedRunsError
 from fopng.lab.schedule.runner import Runner
 from fopng.lab.schedule.view import View
+from processes import PATIENCE, command_of, descendants, is_running, wait_until
 from small_runs import CPU
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
-
-PATIENCE = 60
 
 COMMAND = ("run", "split-digits", "fopng", "--set", "tasks=2", "--seeds", "2", "--jobs", "2", "--json")
 
@@ -56,7 +53,7 @@ def test_the_same_results_as_from_one(tmp_path):
 def test_a_worker_that_is_killed_is_told_and_what_it_did_is_there(tmp_path, monkeypatch):
     class Kills(View):
         def ended(self, result):
-            for child in children(os.getpid()):
+            for child in descendants(os.getpid()):
                 if "spawn_main" in command_of(child):
                     os.kill(child, signal.SIGKILL)
 
@@ -81,7 +78,7 @@ def contents(folder):
 def test_workers_end_with_a_parent_that_is_killed_and_what_they_did_is_saved(tmp_path):
     process = start(tmp_path, "--epochs", "200")
     wait_until(lambda: len(steps_under_way(tmp_path)) == 2)
-    workers = children(process.pid)
+    workers = descendants(process.pid)
     process.kill()
     process.communicate(timeout=PATIENCE)  # which holds until nobody has its streams
     wait_until(lambda: not any(is_running(worker) for worker in workers))
@@ -99,8 +96,8 @@ def test_workers_end_with_a_parent_that_is_killed_and_what_they_did_is_saved(tmp
 
 def test_a_parent_that_is_killed_while_workers_start_leaves_none(tmp_path):
     process = start(tmp_path, "--epochs", "200")
-    wait_until(lambda: any("spawn_main" in command_of(child) for child in children(process.pid)))
-    workers = children(process.pid)
+    wait_until(lambda: any("spawn_main" in command_of(child) for child in descendants(process.pid)))
+    workers = descendants(process.pid)
     process.kill()
     process.communicate(timeout=PATIENCE)  # which holds until nobody has its streams
     wait_until(lambda: not any(is_running(worker) for worker in workers))
@@ -109,30 +106,3 @@ def test_a_parent_that_is_killed_while_workers_start_leaves_none(tmp_path):
 def starts_of(log):
     lines = [json.loads(line) for line in log.read_text().splitlines() if '"run started"' in line]
     return [line["done"] for line in lines]
-
-
-def wait_until(true):
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def children(process):
-    with contextlib.suppress(OSError):
-        return [
-            int(word) for task in Path(f"/proc/{process}/task").glob("*/children") for word in task.read_text().split()
-        ]
-    return []
-
-
-def command_of(process):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_text()
-    return ""
-
-
-def is_running(process):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False

@@ -61,6 +61,8 @@ class Group:
     losses: int = 0
     saved: float = 0.0
     """When something was last saved, as far as was known at the last loss."""
+    held: bool = False
+    """Whether another process was doing its runs."""
 
     def after_failure(self) -> list[Group]:
         """What to try next: the halves; a single run again. Nothing when it is to be given up."""
@@ -125,25 +127,37 @@ class RayExecutor:
         self._out: dict[Any, Group] = {}
         self._later: list[Group] = []
         self._looked = time.monotonic()
-        self._told: set[str] = set()
         self._counts = {"done": 0, "failed": 0}
         self._shares: list[float] = []
         self._stopping = False
 
     def do(self) -> None:
         """Do everything."""
-        for group in self._groups():
-            self._submit(Group(group))
-        while self._out or self._later:
-            if self._work.runner.should_stop() and not self._stopping:
-                self._stop()
-            for task in self._ended():
-                self._take(task, self._out.pop(task))
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
-                self._look()
-            self._work.runner.view.tally(self._tally())
+        try:
+            for group in self._groups():
+                self._submit(Group(group))
+            while self._out or self._later:
+                self._poll()
+        finally:
+            self._cancel()
         if self._stopping and self._work.missing:
             raise Interrupted(f"Stopped with {len(self._work.done)} of {len(self._work.configs)} runs done.")
+
+    def _poll(self) -> None:
+        if self._work.runner.should_stop() and not self._stopping:
+            self._stopping = True
+            self._later.clear()
+            self._cancel()
+        for task in self._ended():
+            self._take(task, self._out.pop(task))
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._look()
+        self._work.runner.view.tally(self._tally())
+
+    def _cancel(self) -> None:
+        """Drop the tasks that wait; those under way get SIGINT, save and end."""
+        for task in self._out:
+            self._ray.cancel(task, force=False)
 
     def _groups(self) -> list[list[RunConfig]]:
         """What was begun, as it was; the rest in groups that fit and of which every machine gets some."""
@@ -214,8 +228,9 @@ class RayExecutor:
         if isinstance(error, DataError | ClusterError):
             raise ClusterError(f"A worker failed as every other would: {error}")
         if isinstance(error, HeldError):
-            self._say_once(f"{_name(group.configs)} is being done elsewhere; waiting for it. {error}")
-            self._later.append(group)
+            if not group.held:
+                self._work.runner.notice(f"{_name(group.configs)} is being done elsewhere; waiting for it. {error}")
+            self._later.append(replace(group, held=True))
         elif isinstance(error, Interrupted):
             self._again(group, [group])
         else:
@@ -264,13 +279,6 @@ class RayExecutor:
     def _result(self, result: RunResult) -> None:
         if result.config.key not in self._work.done:
             self._work.take(result)
-
-    def _stop(self) -> None:
-        """Cancel what waits; what is under way gets SIGINT, saves and ends."""
-        self._stopping = True
-        self._later.clear()
-        for task in self._out:
-            self._ray.cancel(task, force=False)
 
     def _look(self) -> None:
         """See how far runs are, and try again those that others were doing."""
@@ -338,11 +346,6 @@ class RayExecutor:
             except Exception:  # a run that cannot be made here fails at a worker, which is where it is told
                 self._known[kind] = 0, RUN_BYTES
         return self._known[kind]
-
-    def _say_once(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self._work.runner.notice(sentence)
 
 
 def _share_done(log: Path) -> float:

@@ -27,6 +27,9 @@ CONNECT_SECONDS = 10.0
 SEEN_SECONDS = 10.0
 """How long a file may take to appear on another machine."""
 
+CHECK_SECONDS = 60.0
+"""How long a machine may take to say whether it sees the folder of the runs."""
+
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -112,11 +115,11 @@ def check_shared_everywhere(ray: ModuleType, root: Path, text: str) -> None:
     ]
     for task in tasks:
         try:
-            ray.get(task)
+            ray.get(task, timeout=CHECK_SECONDS)
         except ray.exceptions.RayTaskError as error:
             raise ClusterError(str(error.cause)) from error
         except ray.exceptions.RayError:
-            continue  # the machine is gone
+            continue  # the machine is gone, or too busy to tell; its tasks look again
 
 
 def resources(ray: ModuleType) -> list[dict[str, Any]]:
