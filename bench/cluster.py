@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from fopng.lab.choices import EngineName
 from fopng.lab.data import load
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers import read_log
@@ -23,7 +24,6 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.request import configurations
 from fopng.lab.runs.store import Store
-from fopng.lab.schedule.groups import EngineName
 from fopng.lab.schedule.ray_cluster import connect
 from fopng.lab.schedule.runner import Runner
 

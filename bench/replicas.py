@@ -28,6 +28,7 @@ from floors import floor_of
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.benchmarks import find_benchmark
 from fopng.lab.benchmarks.models import MLP, ConvNet, Network
+from fopng.lab.choices import EngineName
 from fopng.lab.data.splits import Split
 from fopng.lab.engine.batched.backend import STEPS_AT_A_TIME
 from fopng.lab.engine.batched.data import StackedSamples, StackedStream
@@ -41,7 +42,6 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.request import configurations
 from fopng.lab.runs.store import Store
-from fopng.lab.schedule.groups import EngineName
 from fopng.lab.schedule.runner import Runner
 from fopng.optim.pipeline import Pipeline
 from fopng.optim.task import Task

@@ -19,7 +19,10 @@ LAYERS = [
     *("core", "parallel", "gradients", "curvature", "memory", "optim", "integrations"),
     *(
         f"lab/{folder}"
-        for folder in ("storage", "data", "benchmarks", "engine", "runs", "schedule", "sweep", "analysis", "report")
+        for folder in (
+            *("choices", "storage", "data", "benchmarks", "engine", "runs"),
+            *("schedule", "sweep", "analysis", "report"),
+        )
     ),
     "cli",
 ]
@@ -128,7 +131,7 @@ def test_optional_libraries_are_not_imported_with_the_package():
     assert loaded.strip() == "[]"
 
 
-LIBRARY = [layer for layer in LAYERS[: LAYERS.index("lab/storage")] if layer != "integrations"]
+LIBRARY = [layer for layer in LAYERS[: LAYERS.index("lab/choices")] if layer != "integrations"]
 """The layers that need nothing but torch and numpy."""
 
 KEPT_OUT = ("typer", "rich", "jinja2", "matplotlib", "fopng.lab", "fopng.cli")

@@ -19,7 +19,7 @@ def asked_for(shared_cache, monkeypatch):
 
     def configurations(command):
         asked = []
-        monkeypatch.setattr(fopng.cli.run, "do_runs", lambda configs, means: asked.extend(configs) or [])
+        monkeypatch.setattr(fopng.cli.run, "do_runs", lambda configs, *how, **more: asked.extend(configs) or [])
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as caught:
             main()

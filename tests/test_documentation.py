@@ -81,10 +81,9 @@ def test_examples_run(page, shared_cache, tmp_path, monkeypatch):
 def check_sweep(folder, text):
     """Every setting of a file for a sweep exists, on every benchmark that it names."""
     (folder / "example.toml").write_text(text)
-    sweep = read_sweep(folder / "example.toml").typed()
+    sweep = read_sweep(folder / "example.toml")
     for benchmark in sweep.benchmarks:
-        words = {each.partition("=")[0] for each in sweep.benchmark_settings}
-        assert words <= set(settable(find_benchmark(benchmark))), benchmark
+        assert set(sweep.benchmark_settings) <= set(settable(find_benchmark(benchmark))), benchmark
 
 
 def run_console(text, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections import Counter
 
 import pytest
 
@@ -44,7 +45,15 @@ def run(shared_cache, tmp_path, monkeypatch, command_line):
 
 
 def results_there(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    """Every result with what doing it cost, which no run would come to again; less the experiments that asked for it."""
+    results = {path: json.loads(path.read_text()) for path in folder.rglob("result.json")}
+    return {path: {**result, "experiments": []} for path, result in results.items()}
+
+
+def experiments(folder):
+    """How many results each experiment has."""
+    results = [json.loads(path.read_text()) for path in folder.rglob("result.json")]
+    return Counter(name for result in results for name in result["experiments"])
 
 
 class TestSweep:
@@ -78,6 +87,7 @@ class TestSweep:
         assert code == 0
         assert json.loads(out) == found
         assert results_there(tmp_path) == before
+        assert experiments(tmp_path) == {"sweep/mine": 14, "chosen/mine": 4, "comparison": 2}
 
     def test_the_whole_grid_stands_side_by_side(self, run):
         _, _, err = run("sweep", "mine.toml", "--method", "sgd", "--engine", "replicas")
@@ -197,6 +207,7 @@ class TestAblate:
         assert [line.split()[1] for line in out.splitlines()[1:]] == ["1", "16", "full"]
         assert "full (paper)" in out
         assert (tmp_path / "runs" / "ablation-fisher-samples.html").exists()
+        assert experiments(tmp_path) == {"ablation/fisher_samples": 6}
         code, out, _ = run(*arguments, *QUICK, "--json")
         [found] = json.loads(out)
         assert [step["value"] for step in found["steps"]] == [1, 16, None]

@@ -194,6 +194,12 @@ class TestCompare:
         assert len({tuple(each["initial_accuracy"]) for each in found}) == 1
         assert "split-digits" in (tmp_path / "runs" / "split-digits.html").read_text()
 
+    def test_the_comparison_has_a_name(self, fopng, tmp_path):
+        for name in ((), ("--experiment", "mine")):
+            assert fopng("compare", "split-digits", "sgd", *QUICK, *name)[0] == 0
+        [path] = tmp_path.rglob("result.json")
+        assert json.loads(path.read_text())["experiments"] == ["comparison", "comparison/mine"]
+
     def test_settings_for_one_of_them(self, fopng, tmp_path):
         code, out, _ = fopng(
             "compare", "split-digits", "sgd", "fng", *QUICK, "--set", "sgd.lr=0.5", "--set", "damping=0.5",
@@ -275,7 +281,8 @@ class TestReportAndShow:
         assert code == 0
         assert out.count("finished") == 2
         runs = json.loads(fopng("show", "--json")[1])
-        code, out, _ = fopng("show", runs[0]["key"][:8])
+        [learnt] = [run for run in runs if run["method"] == "sgd"]
+        code, out, _ = fopng("show", learnt["key"][:8])
         assert code == 0
         assert "forgetting" in out
         assert json.loads(fopng("show", runs[0]["key"], "--json")[1])["key"] == runs[0]["key"]

@@ -1,4 +1,4 @@
-"""Runs side by side as a user asks for them: grouped, cut, claimed, saved, taken up, fallen back from."""
+"""Like runs as a group: which runs, claimed, saved, halved for memory, continued, done one by one where they must."""
 
 import dataclasses
 import json
@@ -32,43 +32,73 @@ def configs(method="fopng", seeds=3, **changes):
     return configurations(methods=[method], seeds=range(seeds), **words)
 
 
-def measured(result):
-    return {
-        name: getattr(result, name) for name in ("config", "accuracy", "initial_accuracy", "accuracy_before", "status")
-    }
+def measured(results):
+    names = ("config", "accuracy", "initial_accuracy", "accuracy_before", "status")
+    return [{name: getattr(result, name) for name in names} for result in results]
 
 
-class Shop:
-    """A workshop that remembers what it said and how many runs stood side by side each time."""
+def footprint(method, *assignments, tasks=2):
+    wanted = configs(method, 2, assignments=[f"tasks={tasks}", *assignments])
+    return Footprint([build(config, None) for config in wanted], CPU)
 
-    def __init__(self, root, monkeypatch, **more):
-        self.said, self.waves = [], []
-        self.shop = Runner(store=Store(root), device=CPU, notice=self.said.append, **{"engine": "replicas", **more})
-        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", self.train)
+
+class Recorder:
+    """A runner, what it said, and the size of each group that it trained."""
+
+    def __init__(self, root, **more):
+        self.said, self.sizes, self.failing = [], [], lambda plans: None
+        self.runner = Runner(store=Store(root), device=CPU, notice=self.said.append, **{"engine": "replicas", **more})
 
     def train(self, plans, **more):
-        self.waves.append(len(plans))
+        self.sizes.append(len(plans))
+        self.failing(plans)
         return train_replicas(plans, **more)
+
+    def do(self, wanted, *, again=False, **changes):
+        return dataclasses.replace(self.runner, **changes).do(wanted, again=again)
+
+    def stop(self, wanted, steps, **changes):
+        """Do runs, and stop after so many steps."""
+        asked = iter(range(10**6))
+        with pytest.raises(Interrupted, match=r"Stopped after \d+ of \d+ steps\."):
+            self.do(wanted, should_stop=lambda: next(asked) >= steps, **changes)
+
+    def folder(self, config):
+        return self.runner.store.folder(config)
+
+    def groups(self):
+        """The folders of unfinished groups."""
+        return list(self.runner.store.root.rglob("group-*"))
+
+    def starts(self, config):
+        """From which step a run was begun each time."""
+        return [line["done"] for line in read_log(self.folder(config).log) if line["event"] == "run started"]
 
 
 @pytest.fixture
-def open_shop(tmp_path, monkeypatch):
-    return lambda **more: Shop(tmp_path / "runs", monkeypatch, **more)
+def make(tmp_path, monkeypatch):
+    def make(**more):
+        here = Recorder(tmp_path / "runs", **more)
+        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", here.train)
+        return here
+
+    return make
+
+
+@pytest.fixture
+def here(make):
+    return make()
 
 
 @pytest.fixture(scope="module")
 def singles(tmp_path_factory, session_cache):
-    """The runs one by one, made once."""
-
-    def results(wanted):
-        shop = Runner(store=Store(tmp_path_factory.getbasetemp() / "singles"), device=CPU, engine="single")
-        return [measured(result) for result in shop.do(wanted)]
-
-    return results
+    """The runs one by one."""
+    runner = Runner(store=Store(tmp_path_factory.mktemp("singles")), device=CPU, engine="single")
+    return lambda wanted: measured(runner.do(wanted))
 
 
-class TestGroups:
-    def test_runs_that_differ_in_seed_and_numbers_are_alike(self):
+class TestWhichRuns:
+    def test_that_differ_in_seed_and_numbers(self):
         runs = [
             dataclasses.replace(config, settings={**config.settings, "lr": lr})
             for config in configs()
@@ -93,7 +123,7 @@ class TestGroups:
         ],
         ids=str,
     )
-    def test_others_are_not(self, change):
+    def test_but_in_nothing_else(self, change):
         one, other = configs(seeds=1), configs(seeds=1, **change)
         assert alike(one + other) == [one, other]
 
@@ -110,202 +140,169 @@ class TestGroups:
             ("auto", CPU, "mlp", 2, True),
             ("auto", CPU, "convnet", 2, False),
             ("auto", torch.device("mps"), "mlp", 2, False),
+            ("ray", CPU, "mlp", 2, True),
             ("replicas", CPU, "convnet", 1, True),
             ("single", CUDA, "mlp", 5, False),
         ],
     )
-    def test_which_engine(self, engine, device, model, runs, expected):
+    def test_with_which_engine(self, engine, device, model, runs, expected):
         [config] = configs(seeds=1)
         assert is_grouped(dataclasses.replace(config, model=model), runs, engine, device) is expected
 
-    def test_an_engine_that_there_is_not(self, tmp_path):
-        with pytest.raises(ValueError, match="Expected an engine out of auto, replicas, single"):
-            Runner(store=Store(tmp_path), device=CPU, engine="both")
+    def test_an_engine_that_there_is_not(self, make):
+        with pytest.raises(ValueError, match="Expected an engine out of auto, replicas, single, ray, got 'both'"):
+            make(engine="both")
 
 
-class TestStore:
-    def test_the_same_results_in_the_same_places(self, open_shop, singles):
-        wanted, here = configs(), open_shop()
-        results = here.shop.do(wanted)
-        assert [measured(result) for result in results] == singles(wanted)
-        assert here.waves == [3]
-        for config, result in zip(wanted, results, strict=True):
-            assert here.shop.store.folder(config).result() == result
-        assert not list(here.shop.store.root.rglob("group-*"))
-        assert not list(here.shop.store.root.rglob("checkpoint*"))
+class TestResults:
+    def test_the_same_in_the_same_places(self, here, singles):
+        wanted = configs()
+        results = here.do(wanted)
+        assert measured(results) == singles(wanted)
+        assert here.sizes == [3]
+        assert [here.folder(config).result() for config in wanted] == results
+        assert here.groups() == list(here.runner.store.root.rglob("checkpoint*")) == []
 
-    def test_a_result_of_either_satisfies_the_other(self, open_shop):
+    def test_of_either_engine_satisfy_the_other(self, here):
         wanted = configs("sgd")
-        first = open_shop(engine="single").shop.do(wanted[:2])
-        here = open_shop()
-        both = here.shop.do(wanted)
+        first = here.do(wanted[:2], engine="single")
+        both = here.do(wanted)
         assert both[:2] == first
-        assert here.waves == [1]
-        assert open_shop(engine="single").shop.do(wanted) == both
-        assert here.waves == [1]
+        assert here.do(wanted, engine="single") == both
+        assert here.sizes == [1]
 
-    def test_again(self, open_shop):
-        here = open_shop()
-        first = here.shop.do(configs("sgd", 2))
-        assert [measured(r) for r in here.shop.do(configs("sgd", 2), again=True)] == [measured(r) for r in first]
-        assert here.waves == [2, 2]
+    def test_again(self, here):
+        wanted = configs("sgd", 2)
+        assert measured(here.do(wanted)) == measured(here.do(wanted, again=True))
+        assert here.sizes == [2, 2]
 
-    def test_auto_leaves_one_run_alone(self, open_shop):
-        here = open_shop(engine="auto")
-        here.shop.do(configs("sgd", 1))
-        assert here.waves == []
-        here.shop.do(configs("sgd", 3))
-        assert here.waves == [2]
+    def test_auto_leaves_one_run_alone(self, here):
+        here.do(configs("sgd", 1), engine="auto")
+        here.do(configs("sgd", 3), engine="auto")
+        assert here.sizes == [2]
 
-    def test_every_run_has_its_log(self, open_shop):
-        here = open_shop()
-        for result in here.shop.do(configs("sgd", 2)):
-            lines = list(read_log(here.shop.store.folder(result.config).log))
+    def test_every_run_has_its_log(self, here):
+        for result in here.do(configs("sgd", 2)):
+            lines = list(read_log(here.folder(result.config).log))
             names = [line["event"] for line in lines]
-            assert names[0] == "run started"
-            assert names[-1] == "run ended"
+            assert (names[0], names[-1]) == ("run started", "run ended")
             assert names.count("task ended") == names.count("evaluated") == 2
             assert lines[0]["facts"]["seed"] == result.config.seed
-            assert [line["accuracies"] for line in lines if line["event"] == "evaluated"][-1] == list(
-                result.accuracy[-1]
-            )
+            last = [line["accuracies"] for line in lines if line["event"] == "evaluated"][-1]
+            assert last == list(result.accuracy[-1])
 
-    def test_a_run_that_another_process_does_is_left_to_it(self, open_shop):
-        wanted, here = configs("sgd"), open_shop()
-        other = here.shop.store.folder(wanted[1])
-        claim = other.claim()
+    def test_a_run_that_another_process_does_is_left_to_it(self, here):
+        wanted, told = configs("sgd"), []
+        claim = here.folder(wanted[1]).claim()
         claim.__enter__()
-        told = []
 
         def notice(sentence):
             told.append(sentence)
             claim.__exit__(None, None, None)
 
-        results = dataclasses.replace(here.shop, notice=notice).do(wanted)
+        assert [result.config for result in here.do(wanted, notice=notice)] == wanted
         assert "is being done elsewhere" in told[0]
-        assert [result.config for result in results] == wanted
-        assert here.waves == [2]
+        assert here.sizes == [2]
 
-    def test_all_are_claimed_while_they_go_on(self, open_shop):
-        wanted, here, refused = configs("sgd"), open_shop(), []
+    def test_all_are_claimed_while_they_go_on(self, here):
+        wanted, refused = configs("sgd"), []
 
         class Intruder:
             def observe(self, event):
                 for config in wanted:
                     try:
-                        with here.shop.store.folder(config).claim():
+                        with here.folder(config).claim():
                             pass
                     except HeldError:
                         refused.append(config.seed)
 
-        dataclasses.replace(here.shop, observers=[Intruder()]).do(wanted)
+        here.do(wanted, observers=[Intruder()])
         assert set(refused) == {0, 1, 2}
 
 
-OUT_OF_MEMORY = [
-    torch.OutOfMemoryError("CUDA out of memory."),
-    MemoryError(),
-    RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-]
-
-
-class TestWaves:
-    def test_any_cut_gives_the_same_results(self, open_shop, singles):
+class TestMemory:
+    def test_any_cut_gives_the_same_results(self, here, singles):
         wanted = configs(seeds=5)
-        here = open_shop(memory_limit=1)
-        results = here.shop.do(wanted)
-        assert here.waves == [1] * 5
+        assert measured(here.do(wanted, memory_limit=1)) == singles(wanted)
+        assert here.sizes == [1] * 5
         assert "at most 1 do" in here.said[0]
-        assert [measured(result) for result in results] == singles(wanted)
 
-    def test_as_many_as_fit(self, open_shop):
-        plans = [build(config, None) for config in configs("sgd", 2)]
-        room = Footprint(plans, CPU)
-        assert room.count(int((room.common + 2.5 * room.each) / 0.8)) == 2
-        here = open_shop(memory_limit=int((room.common + 2.5 * room.each) / 0.8))
-        here.shop.do(configs("sgd", 4))
-        assert here.waves == [2, 2]
+    def test_as_many_as_fit(self, here):
+        room = footprint("sgd")
+        limit = int((room.common + 2.5 * room.each) / 0.8)
+        assert room.count(limit) == 2
+        here.do(configs("sgd", 4), memory_limit=limit)
+        assert here.sizes == [2, 2]
 
-    def test_groups_that_have_the_device_together_share_its_memory(self, open_shop):
+    def test_groups_on_several_streams_share_it(self, make):
         """Of as many groups as there are: one alone has all of it."""
-        plans = [build(config, None) for config in configs("sgd", 2)]
-        room = Footprint(plans, CPU)
+        room = footprint("sgd")
         limit = int(2 * (room.common + 2.5 * room.each) / 0.8)
         assert room.count(limit) >= 4
-        here = open_shop(memory_limit=limit, jobs=2)
-        do_inline(Work(here.shop, configs("sgd", 4) + configs("sgd", 4, epochs=2)))
-        assert here.waves == [2, 2, 2, 2]
-        do_inline(Work(here.shop, configs("sgd", 4, epochs=3)))
-        assert here.waves[4:] == [4]
-
-    def test_the_estimate_counts_what_is_stored(self):
-        plain, storing, more = (
-            Footprint([build(config, None) for config in configs(method, 2, assignments=words)], CPU).each
-            for method, words in [
-                ("sgd", ["tasks=2"]),
-                ("fopng", ["tasks=2"]),
-                ("fopng", ["tasks=5", "max_directions=none"]),
-            ]
-        )
-        assert plain < storing < more
+        here = make(memory_limit=limit, jobs=2)
+        do_inline(Work(here.runner, configs("sgd", 4) + configs("sgd", 4, epochs=2)))
+        assert here.sizes == [2, 2, 2, 2]
+        do_inline(Work(here.runner, configs("sgd", 4, epochs=3)))
+        assert here.sizes[4:] == [4]
 
     @pytest.mark.parametrize(
         ("method", "setting"), [("er", "capacity"), ("gem", "samples_per_task"), ("lwf", "distilled_samples")]
     )
     def test_the_estimate_counts_the_samples_that_are_kept(self, method, setting):
-        plain, few, many = (
-            Footprint([build(config, None) for config in configs(name, 2, assignments=["tasks=2", *words])], CPU).each
-            for name, words in [("sgd", []), (method, [f"{setting}=20"]), (method, [f"{setting}=200"])]
-        )
-        assert plain < few < many
+        few, many = (footprint(method, f"{setting}={count}") for count in (20, 200))
+        assert footprint("sgd").each < few.each < many.each
+
+    def test_the_estimate_counts_the_gradients_that_are_kept(self):
+        many = footprint("fopng", "max_directions=none", tasks=5)
+        assert footprint("sgd").each < footprint("fopng").each < many.each
 
     def test_the_free_memory_is_known(self):
         assert free_memory(CPU) > 2**20
         assert free_memory(torch.device("meta")) is None
 
-    @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=repr)
-    def test_out_of_memory_halves_the_wave(self, open_shop, singles, monkeypatch, error):
-        wanted, here = configs(seeds=5), open_shop()
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory."),
+            MemoryError(),
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        ],
+        ids=repr,
+    )
+    def test_when_it_is_not_enough_the_group_is_halved(self, here, singles, error):
+        wanted = configs(seeds=5)
 
-        def train(plans, **more):
+        def fails(plans):
             if len(plans) > 2:
-                here.waves.append(len(plans))
                 raise error
-            return here.train(plans, **more)
 
-        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
-        results = here.shop.do(wanted)
-        assert here.waves == [5, 3, 2, 1, 2]
-        assert [measured(result) for result in results] == singles(wanted)
+        here.failing = fails
+        assert measured(here.do(wanted)) == singles(wanted)
+        assert here.sizes == [5, 3, 2, 1, 2]
         assert "not enough for 5 runs as one group; going on with 3." in here.said[0]
-        assert not list(here.shop.store.root.rglob("group-*"))
+        assert here.groups() == []
 
-    def test_where_one_alone_does_not_fit_it_is_done_singly(self, open_shop, monkeypatch):
-        here = open_shop()
-
-        def train(plans, **more):
+    def test_where_one_alone_does_not_fit_it_is_done_singly(self, here):
+        def fails(plans):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
-        assert [result.status for result in here.shop.do(configs("sgd", 2))] == ["finished"] * 2
+        here.failing = fails
+        assert [result.status for result in here.do(configs("sgd", 2))] == ["finished"] * 2
 
-    def test_other_errors_go_through(self, open_shop, monkeypatch):
-        here = open_shop()
-
-        def train(plans, **more):
+    def test_other_errors_go_through(self, here):
+        def fails(plans):
             raise RuntimeError("something else")
 
-        monkeypatch.setattr(fopng.lab.schedule.batched, "train_replicas", train)
+        here.failing = fails
         with pytest.raises(RuntimeError, match="something else"):
-            here.shop.do(configs("sgd", 2))
+            here.do(configs("sgd", 2))
 
-    def test_runs_that_cannot_is_grouped_are_done_one_by_one(self, open_shop):
-        here = open_shop()
-        results = here.shop.do(configs("joint", 2))
-        assert [result.status for result in results] == ["finished"] * 2
-        assert len(here.said) == 1
-        assert "joint training" in here.said[0]
-        assert "one by one" in here.said[0]
+
+def test_runs_that_cannot_be_a_group_are_done_one_by_one(here):
+    assert [result.status for result in here.do(configs("joint", 2))] == ["finished"] * 2
+    [sentence] = here.said
+    assert "joint training" in sentence
+    assert "one by one" in sentence
 
 
 OWN = """
@@ -326,99 +323,82 @@ class Drawing(Plain):
 """
 
 
-@pytest.mark.parametrize(("name", "waves"), [("Plain", [2]), ("Drawing", [])])
-def test_a_users_own_model(open_shop, tmp_path, monkeypatch, name, waves):
+@pytest.mark.parametrize(("name", "sizes"), [("Plain", [2]), ("Drawing", [])])
+def test_a_users_own_model(here, singles, tmp_path, monkeypatch, name, sizes):
     (tmp_path / "own_models.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("own_models", None)
-    wanted, here = configs(seeds=2, model=f"own_models:{name}"), open_shop()
-    results = here.shop.do(wanted)
-    assert here.waves == waves
-    assert bool(here.said) == (waves == [])
-    alone = Runner(store=Store(tmp_path / "alone"), device=CPU, engine="single").do(wanted)
-    assert [measured(result) for result in results] == [measured(result) for result in alone]
+    wanted = configs(seeds=2, model=f"own_models:{name}")
+    assert measured(here.do(wanted)) == singles(wanted)
+    assert here.sizes == sizes
+    assert bool(here.said) == (sizes == [])
 
 
-class TestTakenUp:
-    def stopped(self, here, wanted, steps):
-        asked = iter(range(10**6))
-        shop = dataclasses.replace(here.shop, should_stop=lambda: next(asked) >= steps)
-        with pytest.raises(Interrupted, match=r"Stopped after \d+ of \d+ steps\."):
-            shop.do(wanted)
-        [folder] = here.shop.store.root.rglob("group-*")
-        return folder
-
-    def test_the_same_wave_goes_on(self, open_shop):
-        wanted, here = configs(), open_shop()
-        folder = self.stopped(here, wanted, 50)
+class TestContinued:
+    def test_as_it_was(self, here):
+        wanted = configs()
+        here.stop(wanted, 50)
+        [folder] = here.groups()
         assert json.loads((folder / "group.json").read_text())["runs"] == [config.key for config in wanted]
-        here.shop.do(wanted)
-        assert here.waves == [3, 3]
-        starts = [
-            line["done"] for line in read_log(here.shop.store.folder(wanted[0]).log) if line["event"] == "run started"
-        ]
-        assert starts == [0, 51]
-        assert not folder.exists()
+        here.do(wanted)
+        assert here.sizes == [3, 3]
+        assert here.starts(wanted[0]) == [0, 51]
+        assert here.groups() == []
 
-    def test_also_when_the_memory_would_now_cut_it_otherwise(self, open_shop):
-        wanted, here = configs("sgd", 4), open_shop()
-        self.stopped(here, wanted, 20)
-        dataclasses.replace(here.shop, memory_limit=1).do([*wanted, *configs("sgd", 6)[4:]])
-        assert here.waves == [4, 4, 1, 1]
+    def test_also_when_the_memory_would_now_cut_it_otherwise(self, here):
+        wanted = configs("sgd", 6)
+        here.stop(wanted[:4], 20)
+        here.do(wanted, memory_limit=1)
+        assert here.sizes == [4, 4, 1, 1]
 
-    def test_also_when_some_of_its_runs_have_ended_since(self, open_shop):
-        wanted, here = configs("sgd", 3), open_shop()
-        self.stopped(here, wanted, 20)
-        [first] = dataclasses.replace(here.shop, engine="single").do(wanted[:1])
-        results = here.shop.do(wanted)
-        assert here.waves == [3, 3]
-        assert results[0] == first
+    def test_also_when_some_of_its_runs_have_ended_since(self, here):
+        wanted = configs("sgd", 3)
+        here.stop(wanted, 20)
+        first = here.do(wanted[:1], engine="single")
+        assert here.do(wanted)[:1] == first
+        assert here.sizes == [3, 3]
 
-    def test_also_when_a_single_run_is_missing(self, open_shop):
-        wanted, here = configs("sgd", 2), open_shop(engine="auto")
-        self.stopped(here, wanted, 20)
-        dataclasses.replace(here.shop, engine="single").do(wanted[:1])
-        here.shop.do(wanted)
-        assert here.waves == [2, 2]
+    def test_also_when_a_single_run_is_missing(self, here):
+        wanted = configs("sgd", 2)
+        here.stop(wanted, 20)
+        here.do(wanted[:1], engine="single")
+        here.do(wanted, engine="auto")
+        assert here.sizes == [2, 2]
 
-    def test_not_when_all_is_to_be_done_again(self, open_shop):
-        wanted, here = configs("sgd", 2), open_shop()
-        self.stopped(here, wanted, 20)
-        here.shop.do(wanted, again=True)
-        starts = [
-            line["done"] for line in read_log(here.shop.store.folder(wanted[0]).log) if line["event"] == "run started"
-        ]
-        assert starts == [0]
+    def test_not_when_all_is_to_be_done_again(self, here):
+        wanted = configs("sgd", 2)
+        here.stop(wanted, 20)
+        here.do(wanted, again=True)
+        assert here.starts(wanted[0]) == [0]
 
-    def test_what_is_left_of_it_goes_when_its_runs_were_done_one_by_one(self, open_shop):
-        wanted, here = configs("sgd", 2), open_shop()
-        folder = self.stopped(here, wanted, 20)
-        dataclasses.replace(here.shop, engine="single").do(wanted)
-        assert not folder.exists()
+    def test_what_is_left_of_it_goes_when_its_runs_were_done_one_by_one(self, here):
+        wanted = configs("sgd", 2)
+        here.stop(wanted, 20)
+        here.do(wanted, engine="single")
+        assert here.groups() == []
 
-    def test_a_runs_own_checkpoint_stays_until_it_has_its_result(self, open_shop):
-        wanted, here = configs("sgd", 2), open_shop()
-        asked = iter(range(10**6))
-        alone = dataclasses.replace(here.shop, engine="single", should_stop=lambda: next(asked) >= 20)
-        with pytest.raises(Interrupted):
-            alone.do(wanted[:1])
-        own = here.shop.store.folder(wanted[0]).checkpoint
+    def test_a_runs_own_checkpoint_stays_until_it_has_its_result(self, here):
+        wanted = configs("sgd", 2)
+        here.stop(wanted[:1], 20, engine="single")
+        own = here.folder(wanted[0]).checkpoint
         before = own.load()
-        self.stopped(here, wanted, 30)
+        here.stop(wanted, 30)
         assert own.load().generation == before.generation > 0
-        here.shop.do(wanted)
+        here.do(wanted)
         assert own.load().state is None
 
-    def test_a_description_that_cannot_be_read_is_written_anew(self, open_shop):
-        wanted, here = configs("sgd", 2), open_shop()
-        folder = self.stopped(here, wanted, 20)
+    def test_a_description_that_cannot_be_read_is_written_anew(self, here):
+        wanted = configs("sgd", 2)
+        here.stop(wanted, 20)
+        [folder] = here.groups()
         (folder / "group.json").write_text("{")
-        assert [result.status for result in here.shop.do(wanted)] == ["finished"] * 2
-        assert not folder.exists()
+        assert [result.status for result in here.do(wanted)] == ["finished"] * 2
+        assert here.starts(wanted[0])[1] > 0
+        assert here.groups() == []
 
     def test_killed_again_and_again_it_ends_with_the_same_bits(self, tmp_path, shared_cache):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["fopng.lab.schedule.runner"])
+        context.set_forkserver_preload(["fopng.lab.schedule.inline"])
 
         def start(root):
             child = context.Process(target=go_on, args=(root, shared_cache))
@@ -439,19 +419,14 @@ class TestTakenUp:
         assert child.exitcode == 0
         first, second = (Store(tmp_path / name).results() for name in ("whole", "killed"))
         assert len(first) == 3
-        assert [removed(result) for result in first] == [removed(result) for result in second]
+        assert measured(first) == measured(second)
+        assert [result.measured for result in first] == [result.measured for result in second]
         assert not list((tmp_path / "killed").rglob("group-*"))
 
 
-LONGER = {"epochs": 12, "assignments": ["tasks=3", "lr=1e-3"]}
-
-
-def removed(result):
-    return measured(result) | {"removed": result.measured.get("removed_fraction")}
-
-
 def go_on(root, cache):
-    """In another process: three runs side by side, saved as often as can be."""
+    """In another process: three runs as a group, saved as often as can be."""
     os.environ["FOPNG_CACHE"] = str(cache)
     torch.set_num_threads(1)
-    Runner(store=Store(root), device=CPU, engine="replicas", save_seconds=0.05).do(configs(**LONGER))
+    longer = configs(epochs=12, assignments=["tasks=3", "lr=1e-3"])
+    Runner(store=Store(root), device=CPU, engine="replicas", save_seconds=0.05).do(longer)

@@ -131,5 +131,5 @@ def test_json_has_no_numbers_that_are_none():
 
 @pytest.mark.parametrize("share", [-0.1, 90])
 def test_a_share_that_is_none(share):
-    with pytest.raises(ValueError, match="Write 90 % as 0.9"):
+    with pytest.raises(ValueError, match="Expected first_task_at_least in"):
         Rule(first_task_at_least=share)

@@ -25,11 +25,12 @@ class Laboratory:
     """Does runs at once, and remembers in which rounds they came."""
 
     def __init__(self, fails=lambda config: False):
-        self.rounds, self.done, self.fails = [], {}, fails
+        self.rounds, self.experiments, self.done, self.fails = [], [], {}, fails
 
-    def __call__(self, configs):
+    def __call__(self, configs, experiment=""):
         assert len({config.key for config in configs}) == len(configs)
         self.rounds.append(list(configs))
+        self.experiments.append(experiment)
         results = [measured(config, accuracy(config)) for config in configs if not self.fails(config)]
         self.done |= {result.config.key: result for result in results}
         return results
@@ -55,6 +56,7 @@ def test_a_grid_finds_what_a_plain_search_finds():
     best = max(points, key=lambda point: 0.9 - abs(point[0] - 0.2) - 0.1 * abs(point[1] - 1e-2))
     assert choice(outcome) == {"lr": best[0], "damping": best[1]}
     assert [len(configs) for configs in laboratory.rounds] == [9 * 2, 3]
+    assert laboratory.experiments == ["sweep/mine", "chosen/mine"]
     assert all(config.validation for config in laboratory.rounds[0])
     assert [(c.seed, c.validation, c.settings["lr"]) for c in laboratory.rounds[1]] == [
         (s, False, 0.2) for s in (0, 1, 2)

@@ -1,11 +1,15 @@
 """Optuna's samplers, with the real library."""
 
+from typing import get_args
+
 import pytest
 
 from fopng.lab.runs.findings import Response
+from fopng.lab.runs.settings import method_settings
 from fopng.lab.sweep import Rule, parse_sweep, respond
-from fopng.lab.sweep.search import SAMPLERS, SampledSearch, Sampling
+from fopng.lab.sweep.search import SampledSearch, Sampler, Sampling
 from fopng.lab.sweep.space import Stage
+from fopng.optim.registry import METHODS
 from sweep_runs import held_out
 
 pytest.importorskip("optuna")
@@ -23,7 +27,7 @@ def accuracy(choice):
 
 def drawn(sampling, refuse=lambda choice: False, space=SPACE):
     """Every choice that a search asks for, in its batches."""
-    search, runs, batches = SampledSearch(Stage.read(space, "x"), sampling), [], []
+    search, runs, batches = SampledSearch(Stage.read(space, method_settings(METHODS["fopng"]), "x"), sampling), [], []
     response: Response | None = None
     while choices := search.ask(response):
         batches.append([dict(choice) for choice in choices])
@@ -33,7 +37,7 @@ def drawn(sampling, refuse=lambda choice: False, space=SPACE):
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", get_args(Sampler))
 def test_every_sampler_draws_inside_the_space(sampler):
     batches = drawn(Sampling(sampler=sampler, trials=7, at_once=3))
     assert [len(batch) for batch in batches] == [3, 3, 1]

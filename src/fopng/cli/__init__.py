@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -73,4 +74,4 @@ def _before(
 
 def main() -> None:
     """Run the command line; an error is a line or two on stderr, and the exit code says whose it is."""
-    sys.exit(exit_code(app))
+    sys.exit(exit_code(partial(app, prog_name="fopng")))

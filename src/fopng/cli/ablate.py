@@ -27,7 +27,7 @@ def ablate(options: Ablate) -> None:
     if options.dry_run:
         show_plan(configs, options)
         return
-    results = do_runs(configs, options.runner(keep_going=True), again=options.again)
+    results = do_runs(configs, options.runner(keep_going=True), f"ablation/{ablated.setting}", again=options.again)
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)

@@ -27,7 +27,7 @@ from fopng.cli.options import (
     complete_methods,
     names_in,
 )
-from fopng.cli.run_options import RunOptions, WorkOptions
+from fopng.cli.run_options import ComparisonOptions, RunOptions, WorkOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Demo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(RunOptions):
+class Run(ComparisonOptions):
     """A run that was interrupted goes on; one that is finished is not done again.
 
     Example: fopng run split-digits fopng --epochs 1 --set tasks=2
@@ -60,7 +60,7 @@ class Run(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(RunOptions):
+class Compare(ComparisonOptions):
     """The methods get the same tasks, weights and data order.
 
     Example: fopng compare split-digits sgd ewc fopng --epochs 1 --set tasks=2

@@ -16,7 +16,7 @@ def compare(options: Compare) -> None:
     if options.dry_run:
         show_plan(configs, options)
         return
-    results = do_runs(configs, options.runner(), again=options.again)
+    results = do_runs(configs, options.runner(), options.comparison, again=options.again)
     show_results(results, as_json=options.as_json, out=options.out)
     target = options.page or options.out / f"{folder_name(options.benchmark)}.html"
     write_page(target, results, title=f"Methods on {options.benchmark}")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
+from tempfile import NamedTemporaryFile
 from typing import Any, Protocol, runtime_checkable
 
-import typer
+from fopng.cli.stopping import Stopped, code_of
 
-from fopng.cli.work import Stopped
+USAGE, FAILURE = 2, 1
 
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+OURS = ("fopng.", "reproduction.")
+"""An error whose type is from here says what to do."""
 
 
 @runtime_checkable
@@ -27,51 +30,38 @@ def exit_code(run: Callable[..., Any]) -> int:
     """Run the command line and say how it ended. FOPNG_DEBUG=1 lets an error through, with its traceback."""
     try:
         code = run(standalone_mode=False)
-    except typer.Abort:
-        return _say("Stopped.", INTERRUPTED)
-    except KeyboardInterrupt:
-        return _say("Stopped.", INTERRUPTED)
+    except Stopped as error:
+        return _say(str(error), error.code)
+    except KeyboardInterrupt as error:
+        return _say("Stopped.", code_of(error))
     except Exception as error:
         if os.environ.get("FOPNG_DEBUG"):
             raise
-        return _explain(error)
+        return _say(*_explain(error))
     return code if isinstance(code, int) else 0
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, _Usage):
         message = error.format_message()
-        message += "" if not message or message.endswith((".", "?", "!")) else "."
-        message += _setting_hint(error)
-        return _say(f"{message} Run the command with --help.", error.exit_code) if message else error.exit_code
-    from fopng.lab.data.errors import DataError
-    from fopng.lab.runs.result import DamagedFileError
-    from fopng.lab.schedule.errors import ClusterError, FailedRunsError
-    from fopng.lab.storage.checkpoint import CheckpointError
-    from fopng.lab.storage.locks import HeldError
-
-    failures = (
-        DataError,
-        OSError,
-        ImportError,
-        CheckpointError,
-        DamagedFileError,
-        HeldError,
-        FailedRunsError,
-        ClusterError,
+        message += "" if message.endswith((".", "?", "!")) else "."
+        return f"{message}{_hint(error)} Run the command with --help.", error.exit_code
+    kind = type(error)
+    if kind.__module__.startswith(OURS) or isinstance(error, (OSError, ImportError)):
+        return str(error), FAILURE
+    if isinstance(error, ValueError):  # a value that the user gave: a name, a setting, a seed
+        return str(error), USAGE
+    if isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError":
+        return f"Not enough memory: {error}", FAILURE
+    with NamedTemporaryFile("w", prefix="fopng-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return (
+        f"{kind.__name__}: {error}\nThis may be a bug. FOPNG_DEBUG=1 shows the traceback, kept in {file.name}",
+        FAILURE,
     )
-    if isinstance(error, Stopped):
-        return _say(str(error), error.code)
-    if isinstance(error, ValueError) and not isinstance(
-        error, failures
-    ):  # a value that the user gave: a name, a setting, a seed
-        return _say(str(error), USAGE)
-    if isinstance(error, failures):
-        return _say(str(error), FAILURE)
-    return _say(f"{type(error).__name__}: {error}\nSet FOPNG_DEBUG=1 to see where it happened.", FAILURE)
 
 
-def _setting_hint(error: _Usage) -> str:
+def _hint(error: _Usage) -> str:
     """For an option that there is not, in a command that takes settings."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or not any("--set" in each.opts for each in context.command.params):
@@ -80,18 +70,7 @@ def _setting_hint(error: _Usage) -> str:
     places = [each.name for each in context.command.params if not each.opts[0].startswith("-")]
     if name in (place.removesuffix("s") for place in places):
         return f" A {name} is given without an option: fopng {context.command.name} BENCHMARK METHOD."
-    setting = option.lstrip("-").replace("-", "_")
-    return f" A setting is given as --set {setting}=VALUE." if _is_setting(setting) else ""
-
-
-def _is_setting(name: str) -> bool:
-    """Whether any method or benchmark has such a setting."""
-    from fopng.lab.benchmarks import BENCHMARKS, settable
-    from fopng.lab.runs.settings import TRAINING, method_settings
-    from fopng.optim.registry import METHODS
-
-    words = (word for benchmark in BENCHMARKS.values() for word in settable(benchmark))
-    return name in TRAINING or any(name in method_settings(each) for each in METHODS.values()) or name in words
+    return f" A setting is given as --set {option.lstrip('-').replace('-', '_')}=VALUE."
 
 
 def _say(message: str, code: int) -> int:

@@ -13,6 +13,8 @@ from typing import Any, Protocol, final, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from fopng.cli.stopping import Stopped, code_of
+
 
 class Buildable(Protocol):
     """What a group knows of a command, or of another group."""
@@ -92,6 +94,13 @@ class LazyGroup(TyperGroup):
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do the command. Typer would end without a word when it is interrupted."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise Stopped("Stopped.", code_of(interrupt) - 128) from interrupt
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, in the order in which they were given."""

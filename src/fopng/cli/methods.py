@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +10,7 @@ import typer
 
 from fopng.cli.commands import Methods
 from fopng.cli.output import show_json, show_table
+from fopng.lab.benchmarks import BENCHMARKS, settable
 from fopng.lab.runs.settings import defaults_of, find_method, method_settings, wording
 from fopng.optim.registry import METHODS, MethodEntry
 
@@ -19,6 +21,14 @@ def methods(options: Methods) -> None:
         _show_all([_describe(entry) for entry in METHODS.values()], options.as_json)
     else:
         _show_one(find_method(options.name), options.as_json)
+
+
+def setting_names(words: Collection[str]) -> list[str]:
+    """What `--set` takes: the settings of the methods and benchmarks among these words, or of all."""
+    methods = [METHODS[word] for word in words if word in METHODS] or METHODS.values()
+    streams = [BENCHMARKS[word] for word in words if word in BENCHMARKS] or BENCHMARKS.values()
+    owners = [*map(method_settings, methods), *map(settable, streams)]
+    return list(dict.fromkeys(name for owner in owners for name in owner))
 
 
 def _show_all(described: list[dict[str, Any]], as_json: bool) -> None:

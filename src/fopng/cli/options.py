@@ -10,55 +10,7 @@ from typing import Annotated
 
 import typer
 
-
-class Protocol(StrEnum):
-    """What the first task is learnt with."""
-
-    MATCHED = "matched"
-    PRINTED = "printed"
-
-
-class Engine(StrEnum):
-    """How runs are done."""
-
-    AUTO = "auto"
-    REPLICAS = "replicas"
-    SINGLE = "single"
-    RAY = "ray"
-
-
-class PrecisionName(StrEnum):
-    """How numbers are held and multiplied."""
-
-    FLOAT32 = "float32"
-    TF32 = "tf32"
-    BFLOAT16 = "bfloat16"
-    FLOAT64 = "float64"
-
-
-class Device(StrEnum):
-    """Where runs are done."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-    MPS = "mps"
-
-
-class Tracker(StrEnum):
-    """Who else is told."""
-
-    TENSORBOARD = "tensorboard"
-    MLFLOW = "mlflow"
-    WANDB = "wandb"
-
-
-class ScenarioName(StrEnum):
-    """What a model is told about the task."""
-
-    TASK = "task"
-    DOMAIN = "domain"
-    CLASS = "class"
+from fopng.lab.choices import DeviceName, EngineName, PrecisionName, ProtocolName, Scenario
 
 
 class ReportFormat(StrEnum):
@@ -73,19 +25,27 @@ class ReportFormat(StrEnum):
     PDF = "pdf"
 
 
-def names_in(where: str) -> Callable[[str], list[str]]:
-    """What completes names for the shell: those of a dictionary or a list, or what a function returns, `module:name`."""
+def names_in(where: str, *others: str) -> Callable[[str], list[str]]:
+    """What completes names for the shell: those of a dictionary or a list, `module:name`, or what a function returns."""
 
     def complete(incomplete: str) -> list[str]:
         """The names that begin so."""
         found = resolve_name(where)
-        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
+        names = [*(found() if callable(found) else found), *others]
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 
 
-complete_methods = names_in("fopng.optim.registry:METHODS")
+complete_methods = names_in("fopng.optim:METHODS_BY_FILE", "joint")
 complete_benchmarks = names_in("fopng.lab.benchmarks.registry:BENCHMARKS")
+
+
+def complete_settings(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of settings for the shell: those of the methods and of the benchmark that were typed already, or of all."""
+    found: list[str] = resolve_name("fopng.cli.methods:setting_names")(ctx.args)
+    return [f"{name}=" for name in found if name.startswith(incomplete)]
+
 
 _WHAT, _HOW = "What is run", "How it is run"
 
@@ -122,6 +82,17 @@ SetOption = Annotated[
         metavar="NAME=VALUE",
         help="A setting of the method or of the benchmark, such as lr=1e-3 or tasks=3. METHOD.NAME=VALUE for one of "
         "several methods. Can be repeated.",
+        autocompletion=complete_settings,
+        show_default=False,
+        rich_help_panel=_WHAT,
+    ),
+]
+ExperimentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        metavar="NAME",
+        help="The name of a comparison that these runs belong to; a report keeps comparisons apart.",
         show_default=False,
         rich_help_panel=_WHAT,
     ),
@@ -158,7 +129,7 @@ DatasetOption = Annotated[
     ),
 ]
 ScenarioOption = Annotated[
-    ScenarioName | None,
+    Scenario | None,
     typer.Option(
         "--scenario",
         help="What the model is told; the benchmark's own when left out.",
@@ -167,7 +138,7 @@ ScenarioOption = Annotated[
     ),
 ]
 ProtocolOption = Annotated[
-    Protocol,
+    ProtocolName,
     typer.Option(
         "--protocol",
         help="matched: every method learns the first task with the same SGD. printed: as the paper's text says.",
@@ -218,7 +189,7 @@ DataDirOption = Annotated[
     ),
 ]
 EngineOption = Annotated[
-    Engine,
+    EngineName,
     typer.Option(
         "--engine",
         help="replicas: runs that are alike side by side. single: one run after another. auto: what is faster. "
@@ -236,7 +207,8 @@ AddressOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    Device, typer.Option("--device", help="auto: a CUDA device if there is one, or else the CPU.", rich_help_panel=_HOW)
+    DeviceName,
+    typer.Option("--device", help="auto: a CUDA device if there is one, or else the CPU.", rich_help_panel=_HOW),
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -259,11 +231,12 @@ JobsOption = Annotated[
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Do finished runs again.", rich_help_panel=_HOW)]
 TrackOption = Annotated[
-    list[Tracker] | None,
+    list[str] | None,
     typer.Option(
         "--track",
         help="Write curves for TensorBoard or Weights & Biases into each run's folder, or for MLflow into that of all runs. "
         "Can be repeated.",
+        autocompletion=names_in("fopng.lab.engine.observers:TRACKERS"),
         show_default=False,
         rich_help_panel=_HOW,
     ),
@@ -290,7 +263,7 @@ OnlyMethods = Annotated[
         "--method", help="Only this one. Can be repeated.", autocompletion=complete_methods, show_default=False
     ),
 ]
-OnlyProtocol = Annotated[Protocol | None, typer.Option("--protocol", help="Only this one.", show_default=False)]
+OnlyProtocol = Annotated[ProtocolName | None, typer.Option("--protocol", help="Only this one.", show_default=False)]
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done and how long it would take, and do nothing.")

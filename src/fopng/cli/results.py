@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from fopng.cli.options import Protocol
 from fopng.cli.reproduction import findings
+from fopng.lab.choices import ProtocolName
 from fopng.lab.report import result_tables, write_report
 from fopng.lab.runs.reference import intransigence, joint_runs
 from fopng.lab.runs.result import DamagedFileError, RunResult
@@ -51,7 +51,7 @@ def asked_for(
     places: Sequence[Path],
     benchmarks: list[str] | None,
     methods: list[str] | None,
-    protocol: Protocol | None,
+    protocol: ProtocolName | None,
     *,
     damaged: Callable[[DamagedFileError], None] | None = None,
 ) -> list[RunResult]:
@@ -67,7 +67,7 @@ def asked_for(
     Raises:
         ValueError: there are none.
     """
-    protocols = None if protocol is None else [protocol.value]
+    protocols: list[str] | None = None if protocol is None else [protocol]
     keeps = selection(benchmarks=benchmarks, methods=methods, protocols=protocols)
     results = load_results(places, keeps, damaged=damaged)
     if not results:

@@ -14,7 +14,7 @@ def run(options: Run) -> None:
     if options.dry_run:
         show_plan(configs, options)
         return
-    results = do_runs(configs, options.runner(), again=options.again)
+    results = do_runs(configs, options.runner(), options.comparison, again=options.again)
     show_results(results, as_json=options.as_json, out=options.out)
     if not options.as_json:
         say(f"Runs in {options.out}. A page from them: fopng report {options.out}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,18 @@ from fopng.cli.options import (
     BatchSizeOption,
     DataDirOption,
     DatasetOption,
-    Device,
     DeviceOption,
     DryRunOption,
-    Engine,
     EngineOption,
     EpochsOption,
     EstimateOption,
+    ExperimentOption,
     FirstTaskRateOption,
     JobsOption,
     JsonOption,
     ModelOption,
     OutOption,
-    PrecisionName,
     PrecisionOption,
-    Protocol,
     ProtocolOption,
     ScenarioOption,
     SeedsOption,
@@ -50,9 +48,9 @@ class WorkOptions:
 
     out: OutOption = Path("runs")
     data_dir: DataDirOption = None
-    engine: EngineOption = Engine.AUTO
+    engine: EngineOption = "auto"
     address: AddressOption = None
-    device: DeviceOption = Device.AUTO
+    device: DeviceOption = "auto"
     threads: ThreadsOption = None
     jobs: JobsOption = 1
     again: AgainOption = False
@@ -65,64 +63,63 @@ class WorkOptions:
         from fopng.lab.schedule.machine import find_device
         from fopng.lab.schedule.runner import Runner
 
-        on_ray = self.engine is Engine.RAY
-        if on_ray and self.device is Device.MPS:
+        on_ray = self.engine == "ray"
+        if on_ray and self.device == "mps":
             raise ValueError("Expected --device auto, cpu or cuda with --engine ray, got mps.")
         return Runner(
             store=Store(self.out),
             data_dir=self.data_dir,
-            engine=self.engine.value,
+            engine=self.engine,
             address=self.address,
-            device=find_device("cpu" if on_ray else self.device.value),
-            gpus=None if self.device is Device.AUTO else self.device is Device.CUDA,
+            device=find_device("cpu" if on_ray else self.device),
+            gpus=None if self.device == "auto" else self.device == "cuda",
             threads=self.threads,
             jobs=self.jobs,
-            trackers=tuple(tracker.value for tracker in self.track or ()),
+            trackers=self.track or (),
             keep_going=keep_going,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(WorkOptions):
-    """What `run` and `compare` can be told, with the defaults."""
+    """What is run, with the defaults."""
 
     seeds: SeedsOption = "1"
     assignments: SetOption = None
-    settings: SettingsOption = None
+    settings_file: SettingsOption = None
     epochs: EpochsOption = None
     batch_size: BatchSizeOption = None
     dataset: DatasetOption = None
     scenario: ScenarioOption = None
-    protocol: ProtocolOption = Protocol.MATCHED
+    protocol: ProtocolOption = "matched"
     first_task_lr: FirstTaskRateOption = None
     model: ModelOption = None
     validation: ValidationOption = False
-    precision: PrecisionOption = PrecisionName.FLOAT32
+    precision: PrecisionOption = "float32"
     dry_run: DryRunOption = False
     estimate: EstimateOption = True
 
     def configurations(self, benchmark: str, methods: Sequence[str], **more: Any) -> list[RunConfig]:
-        """The runs that are asked for."""
+        """The runs that are asked for; `more` are further arguments of `fopng.lab.runs.request.configurations`."""
         from fopng.lab.runs.request import configurations
 
+        known = signature(configurations).parameters
+        asked = {name: value for name, value in vars(self).items() if name in known}
         return configurations(
-            benchmark=benchmark,
-            methods=methods,
-            seeds=parse_seeds(self.seeds),
-            dataset=self.dataset,
-            scenario=self.scenario,
-            model=self.model,
-            protocol=self.protocol.value,
-            first_task_lr=self.first_task_lr,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            assignments=self.assignments or (),
-            settings_file=self.settings,
-            validation=self.validation,
-            precision=self.precision.value,
-            data_dir=self.data_dir,
-            **more,
+            **{**asked, "benchmark": benchmark, "methods": methods, "seeds": parse_seeds(self.seeds), **more}
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(RunOptions):
+    """What `run` and `compare` can be told beside that."""
+
+    experiment: ExperimentOption = None
+
+    @property
+    def comparison(self) -> str:
+        """The name that is stored with each result."""
+        return "comparison" if self.experiment is None else f"comparison/{self.experiment}"
 
 
 _MOST_SEEDS = 10_000

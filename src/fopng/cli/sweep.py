@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fopng.cli.commands import Sweep as SweepOptions
@@ -9,7 +10,9 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import here, show_counts, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.work import do_runs
+from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Response
+from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import folder_name
 from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
@@ -23,7 +26,11 @@ def sweep(options: SweepOptions) -> None:
         _show_plan(asked, options)
         return
     runner = options.runner(keep_going=True)
-    outcome = conduct(asked, lambda configs: do_runs(configs, runner, again=options.again), options.data_dir)
+
+    def do(configs: Sequence[RunConfig], experiment: str) -> list[RunResult]:
+        return do_runs(configs, runner, experiment, again=options.again)
+
+    outcome = conduct(asked, do, options.data_dir)
     _show(outcome, as_json=options.as_json)
     _write(outcome, options.out / "sweeps" / asked.name)
     raise_for(outcome.failed)

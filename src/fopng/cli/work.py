@@ -6,37 +6,27 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from fopng.cli.stopping import Stopped
+from fopng.cli.views import ClusterView, CountView, RunView
+from fopng.lab.engine import Interrupted
+from fopng.lab.engine.observers import require_trackers
+from fopng.lab.runs.config import RunConfig
+from fopng.lab.runs.result import RunResult
+from fopng.lab.schedule.runner import Runner
 from fopng.lab.schedule.signals import StopSignals
-
-if TYPE_CHECKING:
-    from fopng.lab.runs.config import RunConfig
-    from fopng.lab.runs.result import RunResult
-    from fopng.lab.schedule.runner import Runner
-    from fopng.lab.schedule.view import View
+from fopng.lab.schedule.view import View
+from fopng.lab.storage.locks import HeldError
 
 GO_ON = "The same command goes on from there."
-
-
-class Stopped(Exception):
-    """Work was stopped by a signal, and can go on."""
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.code = 128 + number
 
 
 def do_runs(
     configs: Sequence[RunConfig], runner: Runner, experiment: str = "comparison", *, again: bool = False
 ) -> list[RunResult]:
     """The results of these runs, with progress on stderr; `Stopped` when a signal came, after everything was saved."""
-    from fopng.lab.engine import Interrupted
-    from fopng.lab.engine.observers import require_trackers
-    from fopng.lab.storage.locks import HeldError
-
     require_trackers(runner.trackers)
     console = Console(stderr=True, highlight=False, emoji=False)
     tell = _teller(console)
@@ -54,8 +44,6 @@ def do_runs(
 
 
 def _view(runner: Runner, console: Console) -> View:
-    from fopng.cli.views import ClusterView, CountView, RunView
-
     if runner.engine == "ray":
         return ClusterView(console)
     return CountView(console) if runner.jobs > 1 else RunView(console)

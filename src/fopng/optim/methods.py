@@ -8,7 +8,7 @@ from fopng.optim.method import Method
 
 ALL: dict[str, type[Method[Any, Any]]] = {
     name: getattr(import_module(f"fopng.optim.{where.partition('.')[0]}"), name)
-    for where, name in zip(METHODS_BY_FILE, METHOD_NAMES, strict=True)
+    for where, name in zip(METHODS_BY_FILE.values(), METHOD_NAMES, strict=True)
 }
 """Every method by the name of its class."""
 

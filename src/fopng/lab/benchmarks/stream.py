@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from torch.utils.data import Dataset
 
+from fopng.lab.choices import Scenario as Scenario
 from fopng.lab.data.pixels import Scaling
 from fopng.lab.data.samples import ArrayLike, Samples
 from fopng.lab.data.splits import ArraySplit, DatasetSplit, Split
 
 Source: TypeAlias = Split | Dataset[Any] | tuple[ArrayLike, ArrayLike]
-
-
-class Scenario(StrEnum):
-    """What a model is told about the task, and what its targets mean."""
-
-    TASK = "task"
-    """Task-incremental: a head of its own for each task, and the task is given."""
-    DOMAIN = "domain"
-    """Domain-incremental: one head, the same targets in every task."""
-    CLASS = "class"
-    """Class-incremental: one head, and every task brings targets of its own."""
 
 
 @final

@@ -190,16 +190,8 @@ class CifarPython(Batches):
 
 def image_folder(reference: str) -> Path | None:
     """The folder that a user's path names, if there is one."""
-    folder = _LENT.get(reference, Path(reference).expanduser())
+    folder = Path(reference).expanduser()
     return folder if folder.is_dir() else None
-
-
-_LENT: dict[str, Path] = {}
-
-
-def lend_folder(reference: str, folder: Path) -> None:
-    """Have a path mean a folder that lies elsewhere on this machine: for a process that was sent a copy of it."""
-    _LENT[reference] = folder
 
 
 def read_folder(folder: Path) -> tuple[tuple[Pair, Pair] | Pair, tuple[str, ...]]:

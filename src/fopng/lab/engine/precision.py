@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import final, get_args
 
 import torch
 
-PRECISIONS = ("float32", "tf32", "bfloat16", "float64")
+from fopng.lab.choices import PrecisionName
+
+PRECISIONS = get_args(PrecisionName)
 
 
 @final

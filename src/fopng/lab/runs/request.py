@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, cast, final, get_args
 
 from fopng.lab.benchmarks import Benchmark, ImageBenchmark, Scenario, find_benchmark, settable
 from fopng.lab.benchmarks.models import find_model, model_for
+from fopng.lab.choices import ProtocolName
 from fopng.lab.data.catalog import DATASETS, KnownDataset
 from fopng.lab.engine import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
 from fopng.lab.runs.config import RunConfig
@@ -29,8 +30,6 @@ from fopng.lab.runs.settings import (
 )
 from fopng.optim.registry import METHODS, MethodEntry
 
-PROTOCOLS = ("matched", "printed")
-
 BENCHMARK_TABLE = "benchmark"
 """The table of a settings file that is for the benchmark."""
 
@@ -47,7 +46,7 @@ def configurations(
     first_task_lr: float | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
-    assignments: Sequence[str] = (),
+    assignments: Sequence[str] | None = None,
     settings_file: Path | None = None,
     validation: bool = False,
     precision: str = "float32",
@@ -79,7 +78,7 @@ def configurations(
     _check_words(protocol=protocol, precision=precision, scenario=scenario, methods=methods, seeds=seeds)
     entries = {name: find_method(name) for name in methods}
     tasks = _benchmark(benchmark, dataset, scenario)
-    written = _written(benchmark, tasks, entries, settings_file, parse_pairs(assignments))
+    written = _written(benchmark, tasks, entries, settings_file, parse_pairs(assignments or ()))
     tasks = dataclasses.replace(cast(Any, tasks), **written.pop(BENCHMARK_TABLE))
     stream = _described(tasks, seeds[0], validation, data_dir)
     base = RunConfig(
@@ -209,7 +208,7 @@ def _check_words(
     *, protocol: str, precision: str, scenario: str | None, methods: Sequence[str], seeds: Sequence[int]
 ) -> None:
     for expected, word, known in (
-        ("a protocol", protocol, PROTOCOLS),
+        ("a protocol", protocol, get_args(ProtocolName)),
         ("a precision", precision, PRECISIONS),
         ("a scenario", scenario, tuple(Scenario)),
     ):

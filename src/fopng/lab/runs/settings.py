@@ -218,9 +218,10 @@ def _row_of(read: Callable[[object], float | None]) -> Callable[[object], tuple[
 
     def read_row(written: object) -> tuple[float, ...] | None:
         parts = [part for part in written.split(",") if part.strip()] if isinstance(written, str) else written
-        values = [read(part) for part in parts] if isinstance(parts, list | tuple) else [read(parts)]
-        found = tuple(value for value in values if value is not None)
-        return found if len(found) == len(values) else None
+        if not isinstance(parts, list | tuple):
+            return None
+        found = tuple(value for part in parts if (value := read(part)) is not None)
+        return found if len(found) == len(parts) else None
 
     return read_row
 

@@ -10,6 +10,7 @@ from typing import final
 
 import torch
 
+from fopng.lab.engine import Plan
 from fopng.lab.engine.batched import Footprint, NotStackable, train_replicas
 from fopng.lab.engine.streams import StreamScheduler
 from fopng.lab.runs.config import RunConfig
@@ -37,6 +38,8 @@ class BatchedExecutor:
         self._work, self._runner, self._streams, self._free = work, work.runner, streams, free
         self.held: dict[str, HeldError] = {}
         self.left: list[RunConfig] = []
+        self._plans: dict[str, Plan] = {}
+        """Those that were built to see how many runs fit."""
 
     def do(self, configs: Sequence[RunConfig]) -> None:
         """Do the missing ones of these runs: first the groups that an earlier process left unfinished, as they were."""
@@ -57,8 +60,8 @@ class BatchedExecutor:
         most = LARGEST_GROUP.get(device.type, 1)
         if len(configs) < 2 or self._free is None:
             return most
-        plans = [build(config, self._runner.data_dir) for config in configs[:2]]
-        fit = Footprint(plans, device, streams).count(self._free // streams)
+        self._plans = {config.key: build(config, self._runner.data_dir) for config in configs[:2]}
+        fit = Footprint(list(self._plans.values()), device, streams).count(self._free // streams)
         if fit < min(most, len(configs)):
             self._runner.notice(f"{len(configs)} runs do not fit on {device} as one group; at most {fit} do.")
         return min(most, fit)
@@ -117,9 +120,13 @@ class BatchedExecutor:
                 refused = True
         return missing, refused
 
+    def _plan(self, config: RunConfig) -> Plan:
+        built = config.key in self._plans
+        return self._plans.pop(config.key) if built else build(config, self._runner.data_dir)
+
     def _train(self, group: Sequence[RunConfig], missing: set[str], folder: GroupFolder) -> None:
         runner = self._runner
-        plans = [build(config, runner.data_dir) for config in group]
+        plans = [self._plan(config) for config in group]
         folder.begin()
         outcomes = train_replicas(
             plans,

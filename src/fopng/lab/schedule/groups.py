@@ -12,16 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, TypeVar, final
+from typing import TypeVar, final
 
 import torch
 
+from fopng.lab.choices import EngineName
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.store import Store
 from fopng.lab.storage import atomic
 from fopng.lab.storage.checkpoint import Checkpoint
-
-EngineName = Literal["auto", "replicas", "single", "ray"]
 
 GROUPED_ON_CPU = ("mlp",)
 """Models whose runs are faster as a group on a CPU too, measured with `bench/replicas.py`."""

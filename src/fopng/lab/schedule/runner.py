@@ -10,6 +10,7 @@ from typing import Protocol, final, get_args
 
 import torch
 
+from fopng.lab.choices import EngineName
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine import SAVE_SECONDS, Interrupted, Outcome
 from fopng.lab.engine.observers import JsonLog, Observer, Tracked, make_trackers
@@ -18,7 +19,7 @@ from fopng.lab.runs.environment import describe_environment
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.errors import FailedRunsError
-from fopng.lab.schedule.groups import EngineName, alike, forget_groups, is_grouped, remove_ended
+from fopng.lab.schedule.groups import alike, forget_groups, is_grouped, remove_ended
 from fopng.lab.schedule.view import View
 from fopng.lab.storage.locks import HeldError
 

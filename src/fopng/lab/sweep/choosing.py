@@ -4,12 +4,13 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 from fopng.lab.runs.config import canonical_json, differing
 from fopng.lab.runs.findings import Point, Response, rank
 from fopng.lab.runs.hyperparameters import least_first_task_accuracy
 from fopng.lab.runs.result import RunResult
+from fopng.optim.settings import SHARE, check_settings
 
 
 @final
@@ -17,14 +18,12 @@ from fopng.lab.runs.result import RunResult
 class Rule:
     """The highest mean final accuracy on validation, among points whose every run ended and learnt the first task."""
 
-    first_task_at_least: float = 0.0
-    """The paper's filter on MNIST is 0.9: what learns nothing forgets nothing."""
+    first_task_at_least: Annotated[
+        float, SHARE, "the paper's on MNIST is 0.9: what learns nothing forgets nothing."
+    ] = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.first_task_at_least <= 1:
-            raise ValueError(
-                f"Expected first_task_at_least between 0 and 1, got {self.first_task_at_least}. Write 90 % as 0.9."
-            )
+        check_settings(self)
 
     @classmethod
     def of_paper(cls, benchmark: str) -> "Rule":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
@@ -15,10 +15,9 @@ from fopng.lab.runs.result import RunResult
 from fopng.lab.sweep.choosing import respond
 from fopng.lab.sweep.file import Sweep
 from fopng.lab.sweep.search import Search
-from fopng.lab.sweep.space import Choice
 
-Do = Callable[[Sequence[RunConfig]], Sequence[RunResult]]
-"""Does runs, and gives the results of those that did not fail."""
+Do = Callable[[Sequence[RunConfig], str], Sequence[RunResult]]
+"""Does the runs of an experiment, and gives the results of those that did not fail."""
 
 
 @final
@@ -81,34 +80,30 @@ class _Searched:
     response: Response | None = None
 
 
+Done = Mapping[str, RunResult]
+"""The results of a round, by key; runs that failed have none."""
+
+Rounds = Generator[tuple[str, list[RunConfig]], Done, SweepOutcome]
+"""Yields the experiment and the runs of each round, is sent their results, and returns what was found."""
+
+
 def conduct(sweep: Sweep, do: Do, data_dir: Path | None = None) -> SweepOutcome:
-    """Do a sweep: all methods and benchmarks of a round together, so that what is alike can stand side by side.
+    """Do a sweep.
 
     Args:
         sweep: what to try.
-        do: does runs; those that are finished already it only looks up.
+        do: does the runs of an experiment; those that are finished already it only looks up.
         data_dir: where to look for datasets first.
     """
-    sweep = sweep.typed()
-    searched = [_Searched(b, m, sweep.search(m)) for b in sweep.benchmarks for m in sweep.stages]
-    failed: list[RunConfig] = []
-    while asked := [(one, choices) for one in searched if (choices := one.search.ask(one.response))]:
-        configs = [_configs(sweep, one, choices, data_dir) for one, choices in asked]
-        done = _do_each_once(do, [config for some in configs for config in some])
-        for (one, _), wanted in zip(asked, configs, strict=True):
-            one.results |= {config.key: done[config.key] for config in wanted if config.key in done}
-            failed += [config for config in wanted if config.key not in done]
-            if one.results:
-                one.response = respond(list(one.results.values()), sweep.rule, sweep.names(one.method))
-        searched = [one for one in searched if one.results]
-    chosen = [config for one in searched for config in _on_test(sweep, one, data_dir)]
-    done = _do_each_once(do, chosen) if chosen else {}
-    return SweepOutcome(
-        sweep=sweep,
-        responses=tuple(one.response for one in searched if one.response is not None),
-        results=tuple(done[config.key] for config in chosen if config.key in done),
-        failed=(*failed, *(config for config in chosen if config.key not in done)),
-    )
+    rounds = _rounds(sweep, data_dir)
+    try:
+        experiment, configs = next(rounds)
+        while True:
+            done = {result.config.key: result for result in do(configs, experiment)}
+            experiment, configs = rounds.send(done)
+    except StopIteration as end:
+        outcome: SweepOutcome = end.value
+        return outcome
 
 
 def foresee(sweep: Sweep, find: Callable[[RunConfig], RunResult | None], data_dir: Path | None = None) -> Foreseen:
@@ -119,29 +114,46 @@ def foresee(sweep: Sweep, find: Callable[[RunConfig], RunResult | None], data_di
         find: the result of a run, when it is finished.
         data_dir: where to look for datasets first.
     """
-    there: list[RunConfig] = []
-    missing: list[RunConfig] = []
-
-    def look(configs: Sequence[RunConfig]) -> list[RunResult]:
-        found = {config.key: find(config) for config in configs}
-        there.extend(config for config in configs if found[config.key] is not None)
-        missing.extend(config for config in configs if found[config.key] is None)
-        if missing:
-            raise _RoundAtHand
-        return [result for result in found.values() if result is not None]
-
-    with suppress(_RoundAtHand):
-        conduct(sweep, look, data_dir)
+    rounds, there, missing = _rounds(sweep, data_dir), list[RunConfig](), list[RunConfig]()
+    with suppress(StopIteration):
+        _, configs = next(rounds)
+        while not missing:
+            found = {config.key: result for config in configs if (result := find(config)) is not None}
+            there += [config for config in configs if config.key in found]
+            missing += [config for config in configs if config.key not in found]
+            if not missing:
+                _, configs = rounds.send(found)
     return Foreseen(there=tuple(there), missing=tuple(missing), at_most=sweep.size())
 
 
-class _RoundAtHand(Exception):
-    """Some runs of this round are not there: what comes after cannot be foreseen."""
+def _rounds(sweep: Sweep, data_dir: Path | None) -> Rounds:
+    """All methods and benchmarks of a round together, so that like runs can be done as a group; at last those on test."""
+    searched = [_Searched(b, m, sweep.search(m)) for b in sweep.benchmarks for m in sweep.stages]
+    failed: list[RunConfig] = []
+    while asked := [(one, choices) for one in searched if (choices := one.search.ask(one.response))]:
+        configs = [
+            sweep.configurations(one.benchmark, one.method, choices, validation=True, data_dir=data_dir)
+            for one, choices in asked
+        ]
+        done = yield f"sweep/{sweep.name}", _once(configs)
+        for (one, _), wanted in zip(asked, configs, strict=True):
+            one.results |= {config.key: done[config.key] for config in wanted if config.key in done}
+            failed += [config for config in _once([wanted]) if config.key not in done]
+            if one.results:
+                one.response = respond(list(one.results.values()), sweep.rule, sweep.names(one.method))
+        searched = [one for one in searched if one.results]
+    chosen = _once([_on_test(sweep, one, data_dir) for one in searched])
+    done = (yield f"chosen/{sweep.name}", chosen) if chosen else {}
+    return SweepOutcome(
+        sweep=sweep,
+        responses=tuple(one.response for one in searched if one.response is not None),
+        results=tuple(done[config.key] for config in chosen if config.key in done),
+        failed=(*failed, *(config for config in chosen if config.key not in done)),
+    )
 
 
-def _configs(sweep: Sweep, one: _Searched, choices: Sequence[Choice], data_dir: Path | None) -> list[RunConfig]:
-    asked = sweep.configurations(one.benchmark, one.method, choices, validation=True, data_dir=data_dir)
-    return list({config.key: config for config in asked}.values())
+def _once(configs: Iterable[Iterable[RunConfig]]) -> list[RunConfig]:
+    return list({config.key: config for some in configs for config in some}.values())
 
 
 def _on_test(sweep: Sweep, one: _Searched, data_dir: Path | None) -> list[RunConfig]:
@@ -149,8 +161,3 @@ def _on_test(sweep: Sweep, one: _Searched, data_dir: Path | None) -> list[RunCon
         return []
     choice = {name: one.response.chosen.settings[name] for name in sweep.names(one.method)}
     return sweep.configurations(one.benchmark, one.method, [choice], validation=False, data_dir=data_dir)
-
-
-def _do_each_once(do: Do, configs: Sequence[RunConfig]) -> dict[str, RunResult]:
-    once = {config.key: config for config in configs}
-    return {result.config.key: result for result in do(list(once.values()))}

@@ -1,23 +1,50 @@
-"""A sweep as a TOML file says it, checked as a whole before any work starts."""
+"""A sweep's TOML file, checked as a whole before any work starts, and the file of the settings that it chose."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from fopng.lab.runs.config import RunConfig
+from fopng.lab.choices import PrecisionName, ProtocolName
+from fopng.lab.runs.config import RunConfig, Value
+from fopng.lab.runs.findings import Response
 from fopng.lab.runs.request import configurations
-from fopng.lab.runs.settings import TRAINING, find_method, method_settings, read_toml, read_value, unknown
+from fopng.lab.runs.settings import (
+    NOTHING,
+    TRAINING,
+    find_method,
+    method_settings,
+    read_settings,
+    read_toml,
+    unknown,
+)
 from fopng.lab.sweep.choosing import Rule
 from fopng.lab.sweep.search import GridSearch, SampledSearch, Sampling, Search
 from fopng.lab.sweep.space import Choice, Stage
 from fopng.optim.registry import METHODS
+from fopng.optim.settings import Range, SettingInfo, settings_of
 
-_WORDS = ("protocol", "dataset", "scenario", "model", "precision")
-_NUMBERS = ("epochs", "batch_size", "first_task_lr")
-_TABLES = ("validation", "test", "selection", "search", "benchmark", "methods")
+WORDS = {
+    "dataset": SettingInfo("dataset", str, None, None, "another one than the benchmark's."),
+    "scenario": SettingInfo("scenario", str, None, None, "another one than the benchmark's."),
+    "model": SettingInfo("model", str, None, None, "another one than the paper's."),
+    "protocol": SettingInfo("protocol", ProtocolName, "matched", None, "what the first task is learnt with."),
+    "precision": SettingInfo("precision", PrecisionName, "float32", None, "of the numbers."),
+}
+"""What a file says at its top level for all runs, beside `TRAINING`: arguments of `configurations`."""
+
+SEEDS = SettingInfo(
+    "seeds",
+    tuple[int, ...],
+    (),
+    Range(
+        "of 0 or more, each once and one at least", lambda seeds: 0 < len(seeds) == len({*seeds}) and min(seeds) >= 0
+    ),
+    "the seeds.",
+)
 
 
 @final
@@ -35,16 +62,9 @@ class Sweep:
     rule: Rule = field(default_factory=Rule)
     sampling: Sampling | None = None
     """How settings are drawn; None for all combinations of the lists."""
-    protocol: str = "matched"
-    dataset: str | None = None
-    scenario: str | None = None
-    model: str | None = None
-    precision: str = "float32"
-    epochs: int | None = None
-    batch_size: int | None = None
-    first_task_lr: float | None = None
-    benchmark_settings: tuple[str, ...] = ()
-    """`name=value` for settings of the benchmark."""
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """What is said for all runs: arguments of `configurations`, by their names."""
+    benchmark_settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         both = sorted({*self.validation_seeds} & {*self.test_seeds})
@@ -65,14 +85,6 @@ class Sweep:
         kept = {name: stages for name, stages in self.stages.items() if not methods or name in methods}
         return replace(self, benchmarks=tuple(benchmarks) or self.benchmarks, stages=kept)
 
-    def typed(self) -> Sweep:
-        """The same with every value in its setting's type; what does not exist is refused."""
-        made = {}
-        for method, stages in self.stages.items():
-            known = {**TRAINING, **method_settings(find_method(method))}
-            made[method] = tuple(stage.typed(known, method) for stage in stages)
-        return replace(self, stages=made)
-
     def search(self, method: str) -> Search:
         """The search for a method's settings, from the beginning."""
         if self.sampling is not None:
@@ -84,31 +96,18 @@ class Sweep:
         return sorted({name for stage in self.stages[method] for name in stage.names})
 
     def configurations(
-        self,
-        benchmark: str,
-        method: str,
-        choices: Sequence[Choice],
-        *,
-        validation: bool,
-        data_dir: Path | None = None,
+        self, benchmark: str, method: str, choices: Sequence[Choice], *, validation: bool, data_dir: Path | None = None
     ) -> list[RunConfig]:
         """The runs of these settings, on the held-out part or on test."""
         return configurations(
             benchmark=benchmark,
             methods=[method],
             seeds=self.validation_seeds if validation else self.test_seeds,
-            dataset=self.dataset,
-            scenario=self.scenario,
-            model=self.model,
-            protocol=self.protocol,
-            first_task_lr=self.first_task_lr,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            assignments=self.benchmark_settings,
+            assignments=[f"{name}={_word(value)}" for name, value in self.benchmark_settings.items()],
             validation=validation,
-            precision=self.precision,
             data_dir=data_dir,
             choices=choices,
+            **self.shared,
         )
 
     def size(self) -> int:
@@ -136,25 +135,57 @@ def parse_sweep(members: Mapping[str, Any], name: str) -> Sweep:
         members: what TOML gives.
         name: what the sweep is called.
     """
-    _check_names(members, ["benchmarks", *_WORDS, *_NUMBERS, *_TABLES], "the file")
-    validation, test = (_table(members, table, ["seeds"]) for table in ("validation", "test"))
-    words: dict[str, Any] = {name: _text(members, name) for name in _WORDS if name in members}
-    words |= {name: read_value(TRAINING[name], members[name]) for name in _NUMBERS if name in members}
+    top = dict(members)
+    tables = ("validation", "test", "selection", "search", "benchmark", "methods")
+    validation, test, selection, search, benchmark, methods = (_table(top.pop(table, {}), table) for table in tables)
+    rule: dict[str, Any] = read_settings(selection, settings_of(Rule), "[selection]")
+    sampling: dict[str, Any] = read_settings(search, settings_of(Sampling), "[search]")
+    if search and "trials" not in sampling:
+        raise ValueError("Expected trials in [search], such as trials = 50, got none.")
     return Sweep(
         name=name,
-        benchmarks=_benchmarks(members),
-        stages=_stages(_table(members, "methods", None)),
-        validation_seeds=_seeds(validation, "validation"),
-        test_seeds=_seeds(test, "test") if test else (),
-        rule=Rule(first_task_at_least=_number(_table(members, "selection", ["first_task_at_least"]))),
-        sampling=_sampling(_table(members, "search", ["sampler", "trials", "at_once", "seed"])),
-        benchmark_settings=tuple(f"{n}={_word(v)}" for n, v in _table(members, "benchmark", None).items()),
-        **words,
+        benchmarks=_benchmarks(top.pop("benchmarks", None)),
+        stages=_stages(methods),
+        validation_seeds=_seeds(validation, "[validation]"),
+        test_seeds=_seeds(test, "[test]") if test else (),
+        rule=Rule(**rule),
+        sampling=Sampling(**sampling) if search else None,
+        shared=read_settings(top, {**WORDS, **TRAINING}, "the file"),
+        benchmark_settings=benchmark,
     )
 
 
-def _benchmarks(members: Mapping[str, Any]) -> tuple[str, ...]:
-    written = members.get("benchmarks")
+def chosen_toml(sweep: Sweep, benchmark: str, responses: Sequence[Response]) -> str:
+    """The settings that a sweep chose on one benchmark, a table for each method, with the command that uses them."""
+    options = [f"--{name} {value}" for name, value in sweep.shared.items() if name in WORDS]
+    command = " ".join(["fopng run", benchmark, "METHOD --settings THIS_FILE --seeds 5", *options])
+    protocol, seeds = sweep.shared.get("protocol", "matched"), ", ".join(map(str, sweep.validation_seeds))
+    lines = [f"# Chosen on validation by the sweep {sweep.name} (seeds {seeds}), {protocol} protocol.", f"# {command}"]
+    training = {name: value for name, value in sweep.shared.items() if name in TRAINING}
+    lines += ["", *_members(training)] if training else []
+    lines += ["", "[benchmark]", *_members(sweep.benchmark_settings)] if sweep.benchmark_settings else []
+    for response in (each for each in responses if each.benchmark == benchmark):
+        lines += ["", *_chosen_table(sweep, response)]
+    return "\n".join(lines) + "\n"
+
+
+def _chosen_table(sweep: Sweep, response: Response) -> list[str]:
+    if response.chosen is None:
+        return [f"# {response.method}: {' '.join(response.notes)}"]
+    settings = {name: response.chosen.settings[name] for name in sweep.names(response.method)}
+    found = f"# {100 * response.chosen.accuracy.mean:.2f} % on validation"
+    return [f"[{response.method}]  {found}", *_members(settings)]
+
+
+def _members(values: Mapping[str, Value] | Mapping[str, object]) -> list[str]:
+    """Lines of TOML; JSON's texts, numbers and truth values are TOML's too."""
+    return [
+        f"{name} = {json.dumps(NOTHING[0] if value is None else value, ensure_ascii=False)}"
+        for name, value in values.items()
+    ]
+
+
+def _benchmarks(written: object) -> tuple[str, ...]:
     if not isinstance(written, list) or not written or not all(isinstance(name, str) for name in written):
         raise ValueError(f'Expected a list of benchmarks, such as benchmarks = ["split-mnist"], got {written!r}.')
     if len(set(written)) < len(written):
@@ -167,55 +198,23 @@ def _stages(methods: Mapping[str, Any]) -> dict[str, tuple[Stage, ...]]:
         raise ValueError(f"Expected a [methods.NAME] table at least, got none. Methods are {', '.join(METHODS)}.")
     found = {}
     for method, written in methods.items():
+        known, place = {**TRAINING, **method_settings(find_method(method))}, f"methods.{method}"
         tables = written if isinstance(written, list) else [written]
-        if not all(isinstance(table, Mapping) for table in tables):
-            raise ValueError(f"Expected a table [methods.{method}], got {written!r}.")
-        found[method] = tuple(Stage.read(table, f"[methods.{method}]") for table in tables)
+        found[method] = tuple(Stage.read(_table(table, place), known, f"[{place}]") for table in tables)
     return found
 
 
-def _seeds(table: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    seeds = table.get("seeds")
-    right = isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not right or len(set(seeds)) < len(seeds):  # type: ignore[arg-type]
-        raise ValueError(f"Expected seeds in [{name}], such as seeds = [100, 101], each once, got {seeds!r}.")
-    return tuple(seeds)  # type: ignore[arg-type]
+def _seeds(table: Mapping[str, Any], place: str) -> tuple[int, ...]:
+    seeds: dict[str, Any] = {"seeds": (), **read_settings(table, {"seeds": SEEDS}, place)}
+    if not seeds["seeds"]:
+        raise ValueError(f"Expected seeds in {place}, such as seeds = [100, 101], got none.")
+    return tuple(seeds["seeds"])
 
 
-def _sampling(table: Mapping[str, Any]) -> Sampling | None:
-    if not table:
-        return None
-    if type(table.get("trials")) is not int or any(type(table.get(name, 0)) is not int for name in ("at_once", "seed")):
-        raise ValueError(f"Expected whole numbers for trials, at_once and seed in [search], got {dict(table)!r}.")
-    return Sampling(**table)
-
-
-def _number(table: Mapping[str, Any]) -> float:
-    written = table.get("first_task_at_least", 0.0)
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        raise ValueError(f"Expected a number for first_task_at_least, got {written!r}.")
-    return float(written)
-
-
-def _table(members: Mapping[str, Any], name: str, known: Sequence[str] | None) -> Mapping[str, Any]:
-    table = members.get(name, {})
-    if not isinstance(table, Mapping):
-        raise ValueError(f"Expected a table [{name}], got {table!r}.")
-    if known is not None:
-        _check_names(table, known, f"[{name}]")
-    return table
-
-
-def _check_names(table: Mapping[str, Any], known: Sequence[str], place: str) -> None:
-    for name in table:
-        if name not in known:
-            raise ValueError(unknown(f"a name of {place}", name, known))
-
-
-def _text(members: Mapping[str, Any], name: str) -> str:
-    if not isinstance(members[name], str):
-        raise ValueError(f"Expected a text for {name}, got {members[name]!r}.")
-    return str(members[name])
+def _table(written: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(written, Mapping):
+        raise ValueError(f"Expected a table [{name}], got {written!r}.")
+    return written
 
 
 def _word(value: object) -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from fopng.core.extras import from_extra
 from fopng.lab.runs.config import Value, canonical_json
 from fopng.lab.runs.findings import Response
 from fopng.lab.sweep.space import Choice, Range, Stage
+from fopng.optim.settings import AT_LEAST_0, COUNT, check_settings
 
 if TYPE_CHECKING:
     import optuna
 
-SAMPLERS = ("tpe", "random", "gp", "qmc")
+Sampler = Literal["tpe", "random", "gp", "qmc"]
 
 
 class Search(ABC):
@@ -58,17 +59,13 @@ class GridSearch(Search):
 class Sampling:
     """How settings are drawn: the `[search]` table of a file."""
 
-    sampler: str = "tpe"
-    trials: int
-    at_once: int = 10
-    """Drawn together, so that their runs can stand side by side."""
-    seed: int = 0
+    sampler: Annotated[Sampler, "one of Optuna's."] = "tpe"
+    trials: Annotated[int, COUNT, "how many are drawn in all."]
+    at_once: Annotated[int, COUNT, "drawn together, so that their runs can be done together."] = 10
+    seed: Annotated[int, AT_LEAST_0, "of the draws."] = 0
 
     def __post_init__(self) -> None:
-        if self.sampler not in SAMPLERS:
-            raise ValueError(f"Expected a sampler out of {', '.join(SAMPLERS)}, got {self.sampler!r}.")
-        if min(self.trials, self.at_once) < 1 or self.seed < 0:
-            raise ValueError("Expected 1 or more trials, at least 1 at once, and a seed of 0 or more in [search].")
+        check_settings(self)
 
 
 @final
