@@ -15,7 +15,7 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import here, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.run_options import parse_seeds
-from fopng.cli.work import do_runs
+from fopng.cli.work import do_runs, runner_of
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.report.claims import Evidence, Finding
 from fopng.lab.runs.result import RunResult
@@ -35,7 +35,7 @@ def paper(options: Paper) -> None:
     _show_plan(parts, options)
     if options.dry_run:
         return
-    runner, done = options.runner(keep_going=True), dict[str, RunResult]()
+    runner, done = runner_of(options, keep_going=True), dict[str, RunResult]()
     for number, part in enumerate(parts, start=1):
         say(f"Part {number} of {len(parts)}: {part.title}")
         # The paper's value of an ablated setting was done with the comparison, and gets one name more.
@@ -68,7 +68,7 @@ def _show_plan(parts: Sequence[Part], options: Paper) -> None:
         # The paper's value of an ablated setting is done with the comparison already.
         new = [config for config in part.configs if config.key not in counted]
         counted |= {config.key for config in new}
-        missing = new if options.again else options.runner().unfinished(new)
+        missing = new if options.again else runner_of(options).unfinished(new)
         rows.append(_Planned(part.title, len(new), len(missing), time(missing)))
     if options.dry_run and options.as_json:
         show_json([row._asdict() for row in rows])

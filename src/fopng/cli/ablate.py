@@ -6,7 +6,7 @@ from fopng.cli.commands import Ablate
 from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import show_plan
 from fopng.cli.results import write_page
-from fopng.cli.work import do_runs
+from fopng.cli.work import configurations_of, do_runs, runner_of
 from fopng.lab.analysis.experiments import ablation_of
 from fopng.lab.report.words import margin, percent
 from fopng.lab.runs.ablations import BENCHMARKS, ablated_values, find_ablation
@@ -22,12 +22,12 @@ def ablate(options: Ablate) -> None:
     configs = [
         config
         for each in options.benchmark or BENCHMARKS
-        for config in options.configurations(each, [options.method], choices=choices)
+        for config in configurations_of(options, each, [options.method], choices=choices)
     ]
     if options.dry_run:
         show_plan(configs, options)
         return
-    results = do_runs(configs, options.runner(keep_going=True), f"ablation/{ablated.setting}", again=options.again)
+    results = do_runs(configs, runner_of(options, keep_going=True), f"ablation/{ablated.setting}", again=options.again)
     there = {result.config.key for result in results}
     found = ablation_of(results, ablated.setting)
     _show(found, as_json=options.as_json)

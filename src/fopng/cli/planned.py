@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fopng.cli.output import show_json, show_table
 from fopng.cli.results import say
 from fopng.cli.run_options import RunOptions, WorkOptions
+from fopng.cli.work import runner_of
 from fopng.lab.engine.observers.progress import duration
+from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.forecast import Forecast
 
-if TYPE_CHECKING:
-    from fopng.lab.runs.config import RunConfig
-
-Time = Callable[[Sequence["RunConfig"]], float | None]
+Time = Callable[[Sequence[RunConfig]], float | None]
 """How many seconds runs take; None where that was not asked for."""
 
 
@@ -25,7 +23,7 @@ def time_of(options: WorkOptions, *, estimate: bool) -> Time:
     if not estimate:
         return lambda configs: None
     known = Store(options.out).results(damaged=lambda error: None) if options.out.is_dir() else []
-    return Forecast(replace(options.runner(), notice=say), known).seconds
+    return Forecast(replace(runner_of(options), notice=say), known).seconds
 
 
 def here(seconds: float | None) -> str:
@@ -40,7 +38,7 @@ def here(seconds: float | None) -> str:
 def show_plan(configs: Iterable[RunConfig], options: RunOptions) -> None:
     """Which of these runs are there and which are missing, and how long those would take."""
     asked = list({config.key: config for config in configs}.values())
-    missing = asked if options.again else options.runner().unfinished(asked)
+    missing = asked if options.again else runner_of(options).unfinished(asked)
     there = [config for config in asked if config not in missing]
     seconds = time_of(options, estimate=options.estimate)(missing)
     show_counts(there, missing, as_json=options.as_json, seconds=seconds)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fopng.cli.options import (
     AddressOption,
@@ -37,10 +34,6 @@ from fopng.cli.options import (
     ValidationOption,
 )
 
-if TYPE_CHECKING:
-    from fopng.lab.runs.config import RunConfig
-    from fopng.lab.schedule.runner import Runner
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions:
@@ -56,28 +49,6 @@ class WorkOptions:
     again: AgainOption = False
     track: TrackOption = None
     as_json: JsonOption = False
-
-    def runner(self, *, keep_going: bool = False) -> Runner:
-        """What does the runs; `keep_going` leaves out those that fail."""
-        from fopng.lab.runs.store import Store
-        from fopng.lab.schedule.machine import find_device
-        from fopng.lab.schedule.runner import Runner
-
-        on_ray = self.engine == "ray"
-        if on_ray and self.device == "mps":
-            raise ValueError("Expected --device auto, cpu or cuda with --engine ray, got mps.")
-        return Runner(
-            store=Store(self.out),
-            data_dir=self.data_dir,
-            engine=self.engine,
-            address=self.address,
-            device=find_device("cpu" if on_ray else self.device),
-            gpus=None if self.device == "auto" else self.device == "cuda",
-            threads=self.threads,
-            jobs=self.jobs,
-            trackers=self.track or (),
-            keep_going=keep_going,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +69,6 @@ class RunOptions(WorkOptions):
     precision: PrecisionOption = "float32"
     dry_run: DryRunOption = False
     estimate: EstimateOption = True
-
-    def configurations(self, benchmark: str, methods: Sequence[str], **more: Any) -> list[RunConfig]:
-        """The runs that are asked for; `more` are further arguments of `fopng.lab.runs.request.configurations`."""
-        from fopng.lab.runs.request import configurations
-
-        known = signature(configurations).parameters
-        asked = {name: value for name, value in vars(self).items() if name in known}
-        return configurations(
-            **{**asked, "benchmark": benchmark, "methods": methods, "seeds": parse_seeds(self.seeds), **more}
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

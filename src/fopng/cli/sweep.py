@@ -9,7 +9,7 @@ from fopng.cli.commands import Sweep as SweepOptions
 from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import here, show_counts, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
-from fopng.cli.work import do_runs
+from fopng.cli.work import do_runs, runner_of
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.findings import Response
 from fopng.lab.runs.result import RunResult
@@ -25,7 +25,7 @@ def sweep(options: SweepOptions) -> None:
     if options.dry_run:
         _show_plan(asked, options)
         return
-    runner = options.runner(keep_going=True)
+    runner = runner_of(options, keep_going=True)
 
     def do(configs: Sequence[RunConfig], experiment: str) -> list[RunResult]:
         return do_runs(configs, runner, experiment, again=options.again)
@@ -37,7 +37,7 @@ def sweep(options: SweepOptions) -> None:
 
 
 def _show_plan(asked: Sweep, options: SweepOptions) -> None:
-    seen = foresee(asked, options.runner().result, options.data_dir)
+    seen = foresee(asked, runner_of(options).result, options.data_dir)
     seconds = time_of(options, estimate=options.estimate)(seen.missing)
     show_counts(seen.there, seen.missing, as_json=options.as_json, at_most=seen.at_most, seconds=seconds)
     say(
