@@ -13,7 +13,8 @@ from fopng.lab.data.catalog import Dataset, Layout, Source
 from fopng.lab.data.errors import BadFileError, FetchError
 from fopng.lab.data.fetch import fetch
 from fopng.lab.data.formats import PARTS, Idx
-from fopng.lab.data.library import own_files, status, verify
+from fopng.lab.data.library import own_files
+from fopng.lab.data.status import status, verify
 
 pytestmark = pytest.mark.usefixtures("empty_machine")
 

@@ -13,8 +13,8 @@ from fopng.lab.data.cache import cache_folder
 from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, find_dataset
 from fopng.lab.data.errors import DataError, DatasetMissingError
 from fopng.lab.data.fetch import fetch as fetch_dataset
-from fopng.lab.data.library import Status, status
-from fopng.lab.data.library import verify as verify_dataset
+from fopng.lab.data.status import Status, status
+from fopng.lab.data.status import verify as verify_dataset
 
 
 def list_datasets(options: DataList) -> None:

@@ -11,12 +11,13 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from fopng.lab.data.formats import PARTS, Arrays, Contents
+from fopng.lab.data.formats import PARTS, Arrays, ByteArray, Contents
 
 
 def cache_folder() -> Path:
@@ -56,12 +57,20 @@ def open_arrays(name: str, contents: Contents) -> Arrays | None:
     """The decoded arrays, memory-mapped read-only, or None unless all four are there in their right shapes."""
     try:
         files = {part: arrays_folder(name) / f"{part}.npy" for part in PARTS}
-        # A plain array over the mapped memory: np.memmap itself makes every batch dearer.
-        arrays: Arrays = {part: np.asarray(np.load(file, mmap_mode="r")) for part, file in files.items()}
+        arrays: Arrays = {
+            part: _mapped(file, file.stat().st_mtime_ns, file.stat().st_ino) for part, file in files.items()
+        }
     except (OSError, ValueError, EOFError):
         return None
     right = all(arrays[part].shape == contents.shape(part) and arrays[part].dtype == np.uint8 for part in PARTS)
     return arrays if right else None
+
+
+@lru_cache(maxsize=32)
+def _mapped(file: Path, *written: int) -> ByteArray:
+    """One array for all who open a file, as long as nobody writes it anew."""
+    # A plain array over the mapped memory: np.memmap itself makes every batch dearer.
+    return np.asarray(np.load(file, mmap_mode="r"))
 
 
 def save_arrays(name: str, arrays: Arrays) -> None:

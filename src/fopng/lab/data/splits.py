@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sized
 from functools import cached_property
 from itertools import islice
-from mmap import mmap
 from typing import Any, TypeAlias, final
 from weakref import WeakValueDictionary
 
@@ -101,7 +99,7 @@ class Batches:
 
 
 KEPT_BYTES = 2**28
-"""A dataset's file of more bytes is read from the CPU, batch by batch, and so is what is no file."""
+"""Larger arrays are read from the CPU, batch by batch, and so are those that somebody may still write to."""
 
 _KEPT: WeakValueDictionary[tuple[object, ...], Tensor] = WeakValueDictionary()
 """Images on a GPU, as long as a split uses them."""
@@ -132,7 +130,6 @@ class ArraySplit(Split):
         if len(targets) != samples:
             raise ValueError(f"Expected a target for each of {samples} samples, got {len(targets)}.")
         self._images = images
-        self._file = _file(images)
         self._targets = torch.from_numpy(np.array(targets, dtype=np.int64))
         self._rows = rows
         self._pixels = pixels
@@ -156,17 +153,12 @@ class ArraySplit(Split):
         """Whether another split takes the same rows of the same array and does the same to them."""
         return self is other or (
             isinstance(other, ArraySplit)
-            and self._identity == other._identity
+            and self._images is other._images
             and np.array_equal(_or_none(self._rows), _or_none(other._rows))
             and torch.equal(self._targets, other._targets)
             and self._pixels == other._pixels
             and self._scaling == other._scaling
         )
-
-    @property
-    def _identity(self) -> tuple[object, ...]:
-        """What tells its images from others that are alive; a whole file is itself however often it is opened."""
-        return (id(self._images),) if self._file is None else self._file
 
     def first(self, count: int) -> ArraySplit:
         """The same with its first samples alone, or all of them where there are fewer."""
@@ -184,7 +176,7 @@ class ArraySplit(Split):
         rows = rows.cpu()
         taken = rows.numpy() if self._rows is None else self._rows[rows.numpy()]
         there = torch.device(device or "cpu")
-        keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and self._file is not None
+        keep = there.type == "cuda" and self._images.nbytes <= KEPT_BYTES and not self._images.flags.writeable
         x = self._taken_there(taken, there) if keep else self._taken_here(taken).to(device)
         x = as_numbers(x) if self._scaling is None else self._scaling(x)
         return x, self._targets[rows].to(device)
@@ -198,7 +190,7 @@ class ArraySplit(Split):
         if device.type == "cuda":
             device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         if self._kept is None or self._kept.device != device:
-            where = (*self._identity, str(device))
+            where = (id(self._images), str(device))
             kept = _KEPT.get(where)
             self._kept = _KEPT[where] = torch.from_numpy(np.array(self._images)).to(device) if kept is None else kept
         if device.type == "cuda":
@@ -212,29 +204,13 @@ class ArraySplit(Split):
         return {**self.__dict__, "_kept": None}
 
 
-def _file(array: NDArray[Any]) -> tuple[object, ...] | None:
-    """The file that an array is, all of it and as it lies there now; None for any other. Parts and copies keep a file's name."""
-    mapped = array if isinstance(array, np.memmap) else array.base
-    if not (isinstance(mapped, np.memmap) and isinstance(mapped.base, mmap)):
-        return None
-    if (array.ctypes.data, array.nbytes) != (mapped.ctypes.data, mapped.nbytes):
-        return None
-    try:
-        found = os.stat(mapped.filename)
-    except (OSError, TypeError):
-        return None
-    written = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    return (mapped.filename, *written, mapped.offset, array.shape, array.strides, array.dtype.str)
-
-
 def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
     return np.array([-1]) if rows is None else rows
 
 
-def as_numbers(x: Tensor) -> Tensor:
-    """Whole numbers, such as tokens, as int64; bytes and all others as float32."""
-    kept = x.is_floating_point() or x.dtype in (torch.uint8, torch.bool)
-    return x.to(torch.float32 if kept else torch.int64)
+def as_numbers(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Whole numbers, such as tokens, as int64; bytes and all others in the precision of a model."""
+    return x.to(dtype if x.is_floating_point() or x.dtype in (torch.uint8, torch.bool) else torch.int64)
 
 
 @final
