@@ -1,3 +1,4 @@
+import hashlib
 import sys
 
 import numpy as np
@@ -63,6 +64,9 @@ def test_own_arrays_are_checked(inputs, labels, problem):
         Samples.of(inputs, labels)
 
 
+CSV = b"1,2\n" * 20
+
+
 class TestFunctions:
     """A dataset is a function that returns arrays."""
 
@@ -77,7 +81,7 @@ class TestFunctions:
             "def both():\n    x, y = table()\n    return (x, y), (x[:4], y[:4])\n"
             "def read(files):\n    x = np.loadtxt(files['x.csv'], delimiter=',')\n    return x, np.arange(len(x)) % 2\n"
             "def wrong():\n    return [1, 2]\n"
-            "WITH_FILES = Dataset('files', read, {'x.csv': 'md5:b7ed24ba3e7d6d1a9e2c6a7d9d6b4bd4'})\n"
+            f"WITH_FILES = Dataset('files', read, {{'x.csv': 'md5:{hashlib.md5(CSV).hexdigest()}'}})\n"
             "number = 3\n"
         )
 
@@ -97,6 +101,8 @@ class TestFunctions:
         with pytest.raises(DataError, match=r"Expected x\.csv on this machine for files"):
             load("mine:WITH_FILES")
         (empty_machine / "own").mkdir()
+        (empty_machine / "own" / "x.csv").write_bytes(CSV)
+        assert load("mine:WITH_FILES", empty_machine / "own").input_shape == (2,)
         (empty_machine / "own" / "x.csv").write_text("other")
         with pytest.raises(DataError, match="got other contents"):
             load("mine:WITH_FILES", empty_machine / "own")

@@ -120,12 +120,22 @@ def model_for(stream: TaskStream, *, seed: int, name: str | None = None) -> nn.M
         name = "convnet" if len(stream.input_shape) == 3 and stream.input_shape[0] > 1 else "mlp"
     own = find_model(name)
     if own is None:
+        _check_numbers(stream, name)
         return MODELS[name](stream.input_shape, stream.heads, seed)
     with drawn_from(seed):
         model = own(stream)
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected a torch.nn.Module from {name}, got {type(model).__name__}.")
     return model
+
+
+def _check_numbers(stream: TaskStream, name: str) -> None:
+    x, _ = stream[0].train.read(torch.zeros(1, dtype=torch.int64))
+    if not x.is_floating_point():
+        raise ValueError(
+            f"Expected a model of your own for inputs of whole numbers, got {name}. "
+            "Give --model module:function, or make the inputs floating-point numbers."
+        )
 
 
 def find_model(name: str) -> Callable[..., Any] | None:

@@ -208,9 +208,10 @@ def _or_none(rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
     return np.array([-1]) if rows is None else rows
 
 
-def as_numbers(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Whole numbers, such as tokens, as int64; bytes and all others in the precision of a model."""
-    return x.to(dtype if x.is_floating_point() or x.dtype in (torch.uint8, torch.bool) else torch.int64)
+def as_numbers(x: Tensor) -> Tensor:
+    """Whole numbers, such as tokens, as int64; bytes and all others as float32."""
+    kept = x.is_floating_point() or x.dtype in (torch.uint8, torch.bool)
+    return x.to(torch.float32 if kept else torch.int64)
 
 
 @final
