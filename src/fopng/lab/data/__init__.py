@@ -1,6 +1,6 @@
 """Datasets: found, fetched and verified by name, and handed out in batches."""
 
-from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, register
+from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, Source, register
 from fopng.lab.data.errors import BadFileError, DataError, DatasetMissingError, FetchError
 from fopng.lab.data.pixels import PixelMap, Scaling
 from fopng.lab.data.samples import LoadedDataset, Samples, load
@@ -21,6 +21,7 @@ __all__ = [
     "PixelMap",
     "Samples",
     "Scaling",
+    "Source",
     "Split",
     "load",
     "register",
