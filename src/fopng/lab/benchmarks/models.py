@@ -130,7 +130,8 @@ def model_for(stream: TaskStream, *, seed: int, name: str | None = None) -> nn.M
 
 
 def _check_numbers(stream: TaskStream, name: str) -> None:
-    x, _ = stream[0].train.read(torch.zeros(1, dtype=torch.int64))
+    with drawn_from(0):  # a dataset may draw its samples
+        x, _ = stream[0].train.read(torch.zeros(1, dtype=torch.int64))
     if not x.is_floating_point():
         raise ValueError(
             f"Expected a model of your own for inputs of whole numbers, got {name}. "
