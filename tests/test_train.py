@@ -13,9 +13,16 @@ from fopng.lab.benchmarks import Scenario, Task, TaskStream
 from fopng.lab.benchmarks.models import MLP
 from fopng.lab.engine import Interrupted, Seeds, one_by_one, train
 from fopng.lab.engine.observers import EpochStarted, Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
+from fopng.lab.engine.stages import Stage
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
 from fopng.optim.registry import METHODS
 from small_runs import CPU, final_state, numbers, plan, same, stream
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def draw():
+    return torch.rand(3).tolist(), np.random.rand(), random.random()  # noqa: NPY002
 
 
 class Notebook:
@@ -26,7 +33,7 @@ class Notebook:
 
     def observe(self, event):
         self.events.append(event)
-        torch.rand(3), np.random.rand(), random.random()  # noqa: NPY002
+        draw()
         if isinstance(event, StepDone):
             self.measured.append(event.measure())
 
@@ -37,19 +44,18 @@ def run(*arguments, **more):
 
 def stop_after(steps):
     """Says stop once that many steps were done."""
-    asked = 0
+    asked = iter(range(10**6))
+    return lambda: next(asked) >= steps
 
-    def should_stop():
-        nonlocal asked
-        asked += 1
-        return asked > steps
 
-    return should_stop
+def fresh(folder):
+    folder.mkdir()
+    return Checkpoint(folder)
 
 
 class TestMeasures:
-    @pytest.mark.parametrize("method", METHODS)
-    def test_rows_hold_the_tasks_seen(self, method):
+    @every_method
+    def test_rows_hold_the_tasks_seen_and_a_second_run_is_the_same(self, method):
         outcome = run(method)
         known = [[value is not None for value in row] for row in outcome.accuracy]
         if method == "joint":
@@ -57,9 +63,10 @@ class TestMeasures:
         else:
             assert known == [[True, False, False], [True, True, False], [True, True, True]]
         assert None not in outcome.initial_accuracy
-        assert outcome.status == "finished"
-        assert outcome.validation_accuracy is None
+        assert (outcome.status, outcome.validation_accuracy) == ("finished", None)
         assert outcome.accuracy[-1][-1] >= 0.6
+        draw()
+        assert numbers(run(method)) == numbers(outcome)
 
     def test_the_accuracy_is_the_share_that_is_right(self):
         tasks = stream()
@@ -84,13 +91,11 @@ class TestMeasures:
         assert first is None
         assert all(0 < fraction <= 1 for fraction in rest)
 
-    def test_seconds_by_phase(self, tmp_path):
-        spent = run("fopng", checkpoint=Checkpoint(tmp_path)).seconds_by_phase
-        assert set(spent) == {"evaluation", "refresh", "train", "end of task", "checkpoints"}
-        assert all(seconds > 0 for seconds in spent.values())
-
-    def test_memory(self):
-        assert run("sgd").peak_memory_bytes > 10_000_000
+    def test_costs(self, tmp_path):
+        outcome = run("fopng", checkpoint=Checkpoint(tmp_path))
+        assert set(outcome.seconds_by_phase) == {"evaluation", "refresh", "train", "end of task", "checkpoints"}
+        assert all(seconds > 0 for seconds in outcome.seconds_by_phase.values())
+        assert outcome.peak_memory_bytes > 10_000_000
 
     def test_it_is_the_loop_that_anyone_would_write(self):
         """Held to a loop of ten lines, to the bit: SGD first, then the method."""
@@ -98,12 +103,11 @@ class TestMeasures:
         outcome = train(plan("ogd", tasks), device=CPU)
         seeds = Seeds(0)
         model = MLP(tasks.input_shape, tasks.heads, seed=seeds.weights, hidden=(8,))
-        first = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer = fopng.OGD(
             model,
             lr=0.05,
             gradients_per_task=5,
-            first_task=first,
+            first_task=torch.optim.SGD(model.parameters(), lr=0.1),
             predict=lambda model, batch: (model(batch[0], task=batch[2]), batch[1]),
             generator=torch.Generator().manual_seed(seeds.fisher),
         )
@@ -125,12 +129,6 @@ class TestMeasures:
 
 
 class TestDependsOnItsConfigurationAlone:
-    @pytest.mark.parametrize("method", METHODS)
-    def test_twice_the_same(self, method):
-        first = run(method)
-        torch.rand(7), np.random.rand(), random.random()  # noqa: NPY002
-        assert numbers(run(method)) == numbers(first)
-
     def test_another_seed_is_another_run(self):
         assert numbers(train(plan(seed=1), device=CPU)) != numbers(run())
 
@@ -149,14 +147,13 @@ class TestDependsOnItsConfigurationAlone:
 
     @pytest.mark.parametrize("method", ["fopng", "ewc"])
     def test_observers_change_nothing(self, method, tmp_path):
-        notebook = Notebook()
-        watched = Checkpoint(tmp_path / "watched")
-        alone = Checkpoint(tmp_path / "alone")
-        for checkpoint, observers in ((watched, [notebook]), (alone, [])):
-            checkpoint.folder.mkdir()
+        notebook, states = Notebook(), []
+        for name, observers in (("watched", [notebook]), ("alone", [])):
+            checkpoint = fresh(tmp_path / name)
             coloured = plan(method, stream(Scenario.TASK, shape=(3, 4, 4), samples=15), epochs=1)
             train(coloured, device=CPU, checkpoint=checkpoint, observers=observers)
-        assert same(final_state(watched), final_state(alone))
+            states.append(final_state(checkpoint))
+        assert same(*states)
         assert len(notebook.measured) == 3 * 3
 
     def test_seeds_are_streams_of_their_own(self):
@@ -194,13 +191,16 @@ class TestEvents:
 
 class TestDivergence:
     @pytest.mark.parametrize("method", [method for method in METHODS if method != "joint"])
-    def test_numbers_that_are_none_are_told_and_not_crashed_on(self, method):
-        entry = METHODS[method].optimizer
-        outcome = train(plan(method, make_optimizer=partial(entry, lr=1e30)), device=CPU)
+    def test_it_is_told_and_not_crashed_on(self, method):
+        notebook = Notebook()
+        made = plan(method, make_optimizer=partial(METHODS[method].optimizer, lr=1e30))
+        outcome = train(made, device=CPU, observers=[notebook])
         if method not in ("fng", "fopng", "fopng-prefisher", "ong", "natural-ogd", "adam"):
             assert outcome.status == "diverged"
         assert len(outcome.accuracy) == 3 or outcome.status == "diverged"
         assert outcome.accuracy[0][0] is not None
+        ends = [event.outcome for event in notebook.events if isinstance(event, RunEnded)]
+        assert ends == [notebook.events[-1].outcome] == [outcome.status]
 
     def test_in_the_first_task(self):
         outcome = train(plan("fopng", first_task_lr=1e30), device=CPU)
@@ -208,39 +208,30 @@ class TestDivergence:
 
 
 class TestResume:
-    @pytest.mark.parametrize("method", METHODS)
+    @every_method
     def test_at_any_step_it_goes_on_to_the_same_bits(self, method, tmp_path):
         tasks = stream(Scenario.TASK, shape=(3, 4, 4), samples=12) if method in ("fopng", "adam") else stream()
         whole = Checkpoint(tmp_path)
         train(plan(method, tasks), device=CPU, checkpoint=whole)
-        expected = final_state(whole)
         generator = random.Random(method)
         for number in range(3):
-            checkpoint = Checkpoint(tmp_path / str(number))
-            checkpoint.folder.mkdir()
-            while True:
+            checkpoint, interrupted = fresh(tmp_path / str(number)), True
+            while interrupted:
+                stop, seconds = stop_after(generator.randrange(1, 30)), generator.choice([0.0, 1e9])
+                more = {"checkpoint": checkpoint, "should_stop": stop, "save_seconds": seconds}
                 try:
-                    train(
-                        plan(method, tasks),
-                        device=CPU,
-                        checkpoint=checkpoint,
-                        should_stop=stop_after(generator.randrange(1, 30)),
-                        save_seconds=generator.choice([0.0, 1e9]),
-                    )
-                    break
+                    train(plan(method, tasks), device=CPU, **more)
+                    interrupted = False
                 except Interrupted:
                     continue
-            assert same(final_state(checkpoint), expected)
+            assert same(final_state(checkpoint), final_state(whole))
 
     def test_a_finished_checkpoint_gives_its_outcome_at_once(self, tmp_path):
-        outcome = run(checkpoint=Checkpoint(tmp_path))
-        notebook = Notebook()
-        assert numbers(run(checkpoint=Checkpoint(tmp_path), observers=[notebook])) == numbers(outcome)
+        outcome, notebook = run(checkpoint=Checkpoint(tmp_path)), Notebook()
+        again = run(checkpoint=Checkpoint(tmp_path), observers=[notebook])
+        assert numbers(again) == numbers(outcome)
+        assert again.seconds_by_phase["train"] == outcome.seconds_by_phase["train"]
         assert not notebook.measured
-
-    def test_the_time_counts_on(self, tmp_path):
-        first = run(checkpoint=Checkpoint(tmp_path)).seconds_by_phase["train"]
-        assert run(checkpoint=Checkpoint(tmp_path)).seconds_by_phase["train"] == first
 
     def test_a_checkpoint_that_does_not_fit_is_told(self, tmp_path):
         run("sgd", checkpoint=Checkpoint(tmp_path))
@@ -258,24 +249,17 @@ class TestResume:
                 noise = torch.rand(1, 4, 4) + np.random.rand() + random.random()  # noqa: NPY002
                 return noise.float() + row % 2, row % 2
 
-        def tasks():
-            return TaskStream.of(
-                "noisy", [Task.of(str(n), train=Noisy(), test=Noisy()) for n in range(2)], Scenario.DOMAIN
-            )
-
-        whole, cut = Checkpoint(tmp_path / "whole"), Checkpoint(tmp_path / "cut")
-        for checkpoint in (whole, cut):
-            checkpoint.folder.mkdir()
-        train(plan("sgd", tasks()), device=CPU, checkpoint=whole)
+        tasks = [Task.of(str(n), train=Noisy(), test=Noisy()) for n in range(2)]
+        made = plan("sgd", TaskStream.of("noisy", tasks, Scenario.DOMAIN))
+        whole, cut = fresh(tmp_path / "whole"), fresh(tmp_path / "cut")
+        train(made, device=CPU, checkpoint=whole)
         with pytest.raises(Interrupted):
-            train(plan("sgd", tasks()), device=CPU, checkpoint=cut, should_stop=stop_after(8))
-        train(plan("sgd", tasks()), device=CPU, checkpoint=cut)
+            train(made, device=CPU, checkpoint=cut, should_stop=stop_after(8))
+        train(made, device=CPU, checkpoint=cut)
         assert same(final_state(cut), final_state(whole))
 
 
 def test_joint_training_sees_every_sample_once_an_epoch():
-    from fopng.lab.engine.stages import Stage
-
     tasks = stream()
     stage = Stage(0, (0, 1, 2), tasks, 5, Seeds(0), CPU)
     walked = list(stage.epoch(0, 0))

@@ -1,5 +1,7 @@
 """Side by side a run has the numbers that it has alone."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -7,9 +9,8 @@ from torch.nn.functional import relu
 
 from fopng.lab.benchmarks import Scenario, Task, TaskStream
 from fopng.lab.benchmarks.models import MLP
-from fopng.lab.engine import Interrupted
+from fopng.lab.engine import Interrupted, train
 from fopng.lab.engine.batched import NotStackable, train_replicas
-from fopng.lab.engine.observers import Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
 from fopng.lab.runs.settings import defaults_of
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
 from fopng.optim.registry import METHODS
@@ -271,31 +272,47 @@ class TestRefusals:
 
 
 class Notebook:
+    """What an observer is told, as plain data, with what is measured of every step."""
+
     def __init__(self):
         self.events = []
 
     def observe(self, event):
-        self.events.append(event)
+        told = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+        told.pop("seconds", None)
+        told |= told.pop("measure", dict)()
+        self.events.append((event.kind, told))
 
     def of(self, kind):
-        return [event for event in self.events if isinstance(event, kind)]
+        return [told for name, told in self.events if name == kind]
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True) if isinstance(value, float) else value
 
 
 class TestTelling:
-    def test_all_and_each(self):
-        made, everybody, own = plans("fopng", range(3)), Notebook(), [Notebook() for _ in range(3)]
-        outcomes = train_replicas(made, device=CPU, observers=[everybody], own_observers=[[each] for each in own])
-        [started] = everybody.of(RunStarted)
-        assert (started.runs, started.done) == (3, 0)
-        assert everybody.of(StepDone)[-1].step == started.steps
-        assert "loss" in everybody.of(StepDone)[0].measure()
-        for notebook, outcome in zip(own, outcomes, strict=True):
-            assert [event.runs for event in notebook.of(RunStarted)] == [1]
-            assert [event.task for event in notebook.of(TaskStarted)] == [0, 1]
-            assert len(notebook.of(TaskEnded)) == 2
-            assert [event.accuracies for event in notebook.of(Evaluated)] == outcome.accuracy
-            assert [event.outcome for event in notebook.of(RunEnded)] == ["finished"]
-        assert everybody.of(Evaluated)[-1].average == pytest.approx(
+    @pytest.mark.parametrize("method", ["fopng", "sgd", "gpm"])
+    def test_a_run_in_a_group_is_told_what_it_is_told_alone(self, method):
+        """The same events in the same order, with the same figures of every step."""
+        made, own = plans(method, range(2), tasks=stream(tasks=2, validation=True)), [Notebook(), Notebook()]
+        train_replicas(made, device=CPU, own_observers=[[each] for each in own])
+        for each, found in zip(made, own, strict=True):
+            alone = Notebook()
+            train(each, device=CPU, observers=[alone])
+            assert [name for name, _ in found.events] == [name for name, _ in alone.events]
+            for (_, expected), (_, told) in zip(alone.events, found.events, strict=True):
+                assert told.keys() == expected.keys()
+                assert told == {name: close(value) for name, value in expected.items()}
+
+    def test_of_all_together(self):
+        made, everybody = plans("fopng", range(3)), Notebook()
+        outcomes = train_replicas(made, device=CPU, observers=[everybody])
+        [started] = everybody.of("run started")
+        assert (started["runs"], started["done"]) == (3, 0)
+        assert everybody.of("step")[-1]["step"] == started["steps"]
+        assert "loss" in everybody.of("step")[0]
+        assert everybody.of("evaluated")[-1]["average"] == pytest.approx(
             sum(sum(outcome.accuracy[-1]) / 2 for outcome in outcomes) / 3
         )
 
