@@ -52,24 +52,14 @@ class Store:
 
 
 def selection(
-    *,
-    benchmarks: list[str] | None = None,
-    methods: list[str] | None = None,
-    protocols: list[str] | None = None,
-    seeds: list[int] | None = None,
-    validation: bool | None = None,
+    *, benchmarks: list[str] | None = None, methods: list[str] | None = None, protocols: list[str] | None = None
 ) -> Where:
     """A filter for `load_results`: each member that is given must hold; None keeps all."""
 
     def keeps(result: RunResult) -> bool:
         config = result.config
-        return (
-            (benchmarks is None or config.benchmark in benchmarks)
-            and (methods is None or config.method in methods)
-            and (protocols is None or config.protocol in protocols)
-            and (seeds is None or config.seed in seeds)
-            and (validation is None or config.validation == validation)
-        )
+        pairs = ((config.benchmark, benchmarks), (config.method, methods), (config.protocol, protocols))
+        return all(wanted is None or value in wanted for value, wanted in pairs)
 
     return keeps
 
