@@ -14,6 +14,7 @@ from fopng.lab.runs.store import Store
 from fopng.lab.schedule.errors import ClusterError, FailedRunsError
 from fopng.lab.schedule.groups import GroupFolder
 from fopng.lab.schedule.ray_cluster import MARKER, check_shared, mark
+from fopng.lab.schedule.ray_machines import PROCESS_BYTES, Machines
 from fopng.lab.schedule.runner import Runner
 from fopng.lab.schedule.view import View
 from schedule.fake_ray import FakeRay, WorkerCrashedError, is_lost, runs_out_of_memory
@@ -156,26 +157,33 @@ class TestDone:
         assert sum("is being done elsewhere" in sentence for sentence in do.told) == 1
 
 
-class TestResources:
-    def test_are_stated(self, do):
-        ray = FakeRay(gpus=0)
-        do(ray, configs(seeds=2), threads=1)
+def machines(ray, **more):
+    return Machines(ray, **{"threads": 1, "gpus": None, "data_dir": None, **more})
+
+
+class TestMachines:
+    def test_what_tasks_need_is_stated(self, do):
+        ray = FakeRay()
+        do(ray, configs(seeds=2))
         for task in ray.submitted:
             assert (task.options["num_cpus"], task.options["num_gpus"]) == (1, 0)
-            assert task.options["memory"] > scheduling.PROCESS_BYTES["cpu"]
+            assert task.options["memory"] > PROCESS_BYTES["cpu"]
+
+    def test_more_runs_need_more(self):
+        wanted, found = configs(), machines(FakeRay(), threads=3)
+        one, four = found.needs(wanted[:1]), found.needs(wanted)
+        assert one["memory"] < four["memory"] < 4 * one["memory"]
+        assert one["num_cpus"] == 3
 
     @pytest.mark.parametrize(("gpus", "asked", "device"), [(1, None, "cuda"), (1, False, "cpu"), (0, True, "cuda")])
-    def test_the_device_is_the_clusters(self, tmp_path, gpus, asked, device):
-        runner = Runner(store=Store(tmp_path), device=CPU, engine="ray", gpus=asked)
-        work = scheduling.Work(runner, configs(seeds=1))
-        assert scheduling.RayExecutor(work, FakeRay(gpus=gpus), tmp_path, "")._device == torch.device(device)
+    def test_the_device_is_the_clusters(self, gpus, asked, device):
+        found = machines(FakeRay(gpus=gpus), gpus=asked)
+        assert found.device == torch.device(device)
+        assert found.needs(configs())["num_gpus"] == (device == "cuda")
 
-    def test_groups_fit_into_the_largest_machine(self, do, tmp_path):
+    def test_groups_fit_into_the_largest_machine(self, do):
         wanted = configs()
-        ray = FakeRay()
-        work = scheduling.Work(Runner(store=Store(tmp_path), device=CPU, engine="ray"), wanted)
-        two = scheduling.RayExecutor(work, ray, tmp_path, "")._memory(wanted[:2])
-        ray = FakeRay(machines=1, memory=two)
+        ray = FakeRay(machines=1, memory=machines(FakeRay()).needs(wanted[:2])["memory"])
         do(ray, wanted)
         assert ray.sizes() == [2, 2]
 

@@ -15,19 +15,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, final
 
-import torch
-
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine import Interrupted
-from fopng.lab.engine.batched import Footprint
 from fopng.lab.engine.observers import append_line, read_log
 from fopng.lab.runs.config import RunConfig
-from fopng.lab.runs.request import build
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.errors import ClusterError
-from fopng.lab.schedule.groups import LARGEST_GROUP, GroupFolder, alike, cut, halves, is_grouped, unfinished_groups
-from fopng.lab.schedule.ray_cluster import check_shared, check_shared_everywhere, connect, mark, resources
+from fopng.lab.schedule.groups import GroupFolder, alike, halves, is_grouped, unfinished_groups
+from fopng.lab.schedule.ray_cluster import check_shared, check_shared_everywhere, connect, mark
+from fopng.lab.schedule.ray_machines import Machines
 from fopng.lab.schedule.runner import Runner, Work, ignore, label, never
 from fopng.lab.schedule.signals import StopSignals
 from fopng.lab.schedule.view import Tally, View
@@ -43,12 +40,6 @@ MOST_FAILURES = 3
 
 MOST_LOSSES = 10
 """A group that is lost this often in a row, with nothing saved in between, counts as failed."""
-
-PROCESS_BYTES = {"cpu": 2**29, "cuda": 3 * 2**30}
-"""Main memory of a process that has torch, and CUDA's libraries, loaded."""
-
-RUN_BYTES = 2**30
-"""What a run takes whose memory cannot be estimated."""
 
 
 @final
@@ -113,22 +104,20 @@ class RayExecutor:
     """
 
     def __init__(self, work: Work, ray: ModuleType, root: Path, text: str) -> None:
+        asked = work.runner
+        threads, data_dir = asked.threads or 1, None if asked.data_dir is None else asked.data_dir.resolve()
         self._work, self._ray, self._text = work, ray, text
-        self._nodes, asked = resources(ray), work.runner
-        gpus = any(node.get("GPU") for node in self._nodes) if asked.gpus is None else asked.gpus
-        self._threads, self._device = asked.threads or 1, torch.device("cuda" if gpus else "cpu")
-        data_dir = None if asked.data_dir is None else asked.data_dir.resolve()
+        self._machines = Machines(ray, threads=threads, gpus=asked.gpus, data_dir=data_dir)
+        plain = replace(asked, view=View(), observers=(), notice=ignore, should_stop=never)
         self._runner = replace(
-            asked, store=Store(root), data_dir=data_dir, device=self._device, engine="auto", address=None,
-            threads=self._threads, view=View(), observers=(), notice=ignore, should_stop=never, keep_going=False, wait=False,
+            plain, store=Store(root), data_dir=data_dir, threads=threads, device=self._machines.device,
+            engine="auto", address=None, keep_going=False, wait=False,
         )  # fmt: skip
-        self._task = ray.remote(do_group)
-        self._runs, self._known = len(work.missing), dict[str, tuple[int, int]]()
+        self._task, self._runs = ray.remote(do_group), len(work.missing)
         self._out: dict[Any, Group] = {}
         self._later: list[Group] = []
-        self._looked = time.monotonic()
+        self._looked, self._shares = time.monotonic(), list[float]()
         self._counts = {"done": 0, "failed": 0}
-        self._shares: list[float] = []
         self._stopping = False
 
     def do(self) -> None:
@@ -160,40 +149,24 @@ class RayExecutor:
             self._ray.cancel(task, force=False)
 
     def _groups(self) -> list[list[RunConfig]]:
-        """What was begun, as it was; the rest in groups that fit and of which every machine gets some."""
-        missing, found = self._work.missing, list[list[RunConfig]]()
-        room = max(1, sum(self._room(node) for node in self._nodes))
-        for group in alike(self._work.configs):
-            begun = self._begun(group)
-            taken = {config.key for each in begun for config in each} | self._work.done.keys()
+        """What was begun, as it was; the rest in groups that the machines have room for."""
+        store, work, found = self._runner.store, self._work, list[list[RunConfig]]()
+        for group in alike(work.configs):
+            begun = list(unfinished_groups(store, group))
+            taken = {config.key for each in begun for config in each} | work.done.keys()
             rest = [config for config in group if config.key not in taken]
-            found += begun
-            if is_grouped(group[0], len(rest), "auto", self._device):
-                found += cut(rest, max(1, min(self._most(rest), -(-len(missing) // room))))
-            else:
-                found += [[config] for config in rest]
+            alone = [config for config in rest if store.folder(config).checkpoint.exists()]
+            fresh = [config for config in rest if config not in alone]
+            if not is_grouped(group[0], len(fresh), "auto", self._machines.device):
+                alone, fresh = rest, []
+            found += [*begun, *([config] for config in alone), *self._machines.cut(fresh, len(work.missing))]
         return found
 
-    def _begun(self, group: Sequence[RunConfig]) -> list[list[RunConfig]]:
-        """Unfinished groups, and single runs that have a checkpoint of their own."""
-        store, done = self._runner.store, self._work.done
-        together = list(unfinished_groups(store, group))
-        taken = {config.key for each in together for config in each} | done.keys()
-        rest = [config for config in group if config.key not in taken]
-        return together + [[config] for config in rest if store.folder(config).checkpoint.exists()]
-
     def _submit(self, group: Group) -> None:
-        largest = max((int(node.get("memory", 0)) for node in self._nodes), default=0)
-        needed = self._memory(group.configs)
-        options = {
-            "num_cpus": self._threads,
-            "num_gpus": int(self._device.type == "cuda"),
-            # A group that is too large for every machine is tried on the largest, and halved there if need be.
-            "memory": min(needed, largest) if largest else needed,
-            "max_retries": 0,
-        }
-        task = self._task.options(**options, name=f"fopng {_name(group.configs)}")
-        self._out[task.remote(self._runner, group.configs, self._work.experiment, Path.cwd(), self._text)] = group
+        # Ray tries nothing again: it is done here, from what was saved.
+        options = {**self._machines.needs(group.configs), "max_retries": 0, "name": f"fopng {_name(group.configs)}"}
+        arguments = (self._runner, group.configs, self._work.experiment, Path.cwd(), self._text)
+        self._out[self._task.options(**options).remote(*arguments)] = group
 
     def _ended(self) -> list[Any]:
         """The tasks that have ended, after waiting for one for a short while."""
@@ -312,40 +285,6 @@ class RayExecutor:
         folders = [GroupFolder.of(store, configs).path, *(store.folder(config).path for config in configs)]
         times = [path.stat().st_mtime for folder in folders for path in folder.glob("checkpoint*")]
         return max(times, default=0.0)
-
-    def _room(self, node: dict[str, Any]) -> int:
-        """How many groups a machine does at a time."""
-        cuda = self._device.type == "cuda"
-        return int(node.get("GPU", 0) if cuda else node.get("CPU", 0) // self._threads)
-
-    def _most(self, configs: Sequence[RunConfig]) -> int:
-        """How many of these runs fit into the largest machine as one group."""
-        most, largest = (
-            LARGEST_GROUP[self._device.type],
-            max((node.get("memory", 0) for node in self._nodes), default=0),
-        )
-        if self._device.type == "cuda" or not largest:
-            return most
-        common, each = self._bytes(configs)
-        return max(1, min(most, int(largest - PROCESS_BYTES["cpu"] - common) // each))
-
-    def _memory(self, configs: Sequence[RunConfig]) -> int:
-        common, each = self._bytes(configs)
-        # On a GPU the runs themselves are in its own memory, which the worker looks after.
-        runs = 0 if self._device.type == "cuda" else len(configs)
-        return PROCESS_BYTES[self._device.type] + common + runs * each
-
-    def _bytes(self, configs: Sequence[RunConfig]) -> tuple[int, int]:
-        """Bytes that a group of such runs takes in any case, and for each run; estimated once for like runs."""
-        kind = replace(configs[0], seed=0).canonical()
-        if kind not in self._known:
-            try:
-                plans = [build(config, self._runner.data_dir) for config in configs[:2]]
-                footprint = Footprint(plans, torch.device("cpu"))
-                self._known[kind] = footprint.common, footprint.each
-            except Exception:  # a run that cannot be made here fails at a worker, which is where it is told
-                self._known[kind] = 0, RUN_BYTES
-        return self._known[kind]
 
 
 def _share_done(log: Path) -> float:

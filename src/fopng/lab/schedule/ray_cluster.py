@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import fopng
 from fopng.core.extras import from_extra
@@ -120,11 +119,6 @@ def check_shared_everywhere(ray: ModuleType, root: Path, text: str) -> None:
             raise ClusterError(str(error.cause)) from error
         except ray.exceptions.RayError:
             continue  # the machine is gone, or too busy to tell; its tasks look again
-
-
-def resources(ray: ModuleType) -> list[dict[str, Any]]:
-    """What each machine of the cluster has: CPU, GPU, and bytes of memory."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def _check_somebody_is_there(where: str) -> None:
