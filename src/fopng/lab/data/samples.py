@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fopng.lab.data.catalog import DATASETS, Dataset, KnownDataset, find_dataset
-from fopng.lab.data.formats import Pair, image_folder, read_folder
+from fopng.lab.data.catalog import DATASETS, KnownDataset, find_dataset
+from fopng.lab.data.formats import image_folder, read_folder
 from fopng.lab.data.holdout import parted
 from fopng.lab.data.library import load_arrays, own_files
 from fopng.lab.data.pixels import Scaling
@@ -100,8 +100,7 @@ def load(name: str, data_dir: Path | None = None) -> LoadedDataset:
         return LoadedDataset.from_arrays(folder.name, train=train, test=test, class_names=class_names)
     dataset = find_dataset(name)
     if not isinstance(dataset, KnownDataset):
-        train, test = _returned(dataset, data_dir)
-        return LoadedDataset.from_arrays(name, train=train, test=test)
+        return _called(name, dataset.function, tuple(own_files(dataset, data_dir).items()))
     known = load_arrays(dataset, data_dir)
     training, testing = (
         Samples(known[f"{part}-images"], known[f"{part}-labels"].astype(np.int64)) for part in ("train", "test")
@@ -110,20 +109,14 @@ def load(name: str, data_dir: Path | None = None) -> LoadedDataset:
     return LoadedDataset(name, training, testing, dataset.class_names, scaling)
 
 
-def _returned(dataset: Dataset, data_dir: Path | None) -> tuple[Pair, Pair]:
-    """What a dataset's function returns, called once for all runs of a process."""
-    if dataset.function is None:
-        raise ValueError(f"Expected a function that returns the arrays of {dataset.name}, got none.")
-    return _called(dataset.function, tuple(own_files(dataset, data_dir).items()))
-
-
 @lru_cache(maxsize=2)
-def _called(function: Any, files: tuple[tuple[str, Path], ...]) -> tuple[Pair, Pair]:
+def _called(name: str, function: Any, files: tuple[tuple[str, Path], ...]) -> LoadedDataset:
+    """What a dataset's function returns: called once, and one array for all runs of a process."""
     arrays = function(dict(files)) if files else function()
     if not isinstance(arrays, tuple) or len(arrays) != 2:
-        name = f"{function.__module__}:{function.__qualname__}"
         raise TypeError(f"Expected (inputs, labels), or two of these, from {name}, got {type(arrays).__name__}.")
-    return parted(arrays)
+    train, test = parted(arrays)
+    return LoadedDataset.from_arrays(name, train=train, test=test)
 
 
 def _array(values: ArrayLike) -> NDArray[Any]:

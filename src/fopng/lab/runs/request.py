@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast, final, get_args
 
-from fopng.lab.benchmarks import Benchmark, ImageBenchmark, Scenario, find_benchmark, settable
+from fopng.lab.benchmarks import Benchmark, DatasetBenchmark, Scenario, find_benchmark, settable
 from fopng.lab.benchmarks.models import find_model, model_for
 from fopng.lab.choices import ProtocolName
 from fopng.lab.data.catalog import DATASETS, KnownDataset
@@ -83,7 +83,7 @@ def configurations(
     stream = _described(tasks, seeds[0], validation, data_dir)
     base = RunConfig(
         benchmark=benchmark,
-        dataset=tasks.dataset if isinstance(tasks, ImageBenchmark) else benchmark,
+        dataset=tasks.dataset if isinstance(tasks, DatasetBenchmark) else benchmark,
         scenario=stream.scenario,
         benchmark_parameters={name: cast(Any, vars(tasks)[name]) for name in settable(tasks)},
         model=model or ("convnet" if stream.channels > 1 else "mlp"),
@@ -138,7 +138,7 @@ def build(config: RunConfig, data_dir: Path | None) -> Plan:
 def benchmark_of(config: RunConfig) -> Benchmark:
     """The benchmark that a configuration describes."""
     benchmark = find_benchmark(config.benchmark)
-    if not isinstance(benchmark, ImageBenchmark):
+    if not isinstance(benchmark, DatasetBenchmark):
         return benchmark
     changes: dict[str, Any] = {**config.benchmark_parameters, "scenario": Scenario(config.scenario)}
     return dataclasses.replace(benchmark, dataset=config.dataset, **changes)
@@ -164,8 +164,8 @@ class _Described:
 
 def _described(tasks: Benchmark, seed: int, validation: bool, data_dir: Path | None) -> _Described:
     """By the catalogue of datasets; only somebody's own stream or data is looked at."""
-    known = DATASETS.get(tasks.dataset) if isinstance(tasks, ImageBenchmark) else None
-    if isinstance(tasks, ImageBenchmark) and isinstance(known, KnownDataset):
+    known = DATASETS.get(tasks.dataset) if isinstance(tasks, DatasetBenchmark) else None
+    if isinstance(tasks, DatasetBenchmark) and isinstance(known, KnownDataset):
         contents = known.contents
         tasks.check(contents.classes)
         return _Described(tasks.scenario.value, contents.image[0], contents.classes)
@@ -184,7 +184,7 @@ def _row(reference: str, tasks: Benchmark, stream: _Described) -> str:
     """The benchmark of the paper whose settings serve this one."""
     if reference in paper_benchmarks():
         return reference
-    kind = tasks.kind if isinstance(tasks, ImageBenchmark) else "split"
+    kind = tasks.kind if isinstance(tasks, DatasetBenchmark) else "split"
     return nearest_row(kind, channels=stream.channels, classes=stream.classes)
 
 
@@ -225,7 +225,7 @@ def _check_words(
 
 def _benchmark(reference: str, dataset: str | None, scenario: str | None) -> Benchmark:
     found = find_benchmark(reference)
-    if isinstance(found, ImageBenchmark):
+    if isinstance(found, DatasetBenchmark):
         chosen = found.scenario if scenario is None else Scenario(scenario)
         return dataclasses.replace(found, dataset=dataset or found.dataset, scenario=chosen)
     if dataset is not None or scenario is not None:
