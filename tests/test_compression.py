@@ -195,15 +195,15 @@ def test_what_is_captured_is_what_least_squares_explains(lead):
     B, N = ((dense(each) * half(metric)).mT.numpy() for each in (old, new))
     explained = N @ np.linalg.pinv(N) @ B
     expected = torch.as_tensor((explained**2).sum((-2, -1)))
-    torch.testing.assert_close(captured(old, new, metric), expected, **CLOSE)
+    torch.testing.assert_close(captured(old, new, metric, old.like), expected, **CLOSE)
 
 
 def test_zero_directions_capture_nothing():
     memory = memory_of(gradients(3))
     nothing = combine(memory, torch.zeros(3, 2, dtype=torch.float64))
-    assert captured(memory, nothing, Identity()) == 0
+    assert captured(memory, nothing, Identity(), memory.like) == 0
     part = combine(memory, torch.eye(3, 2, dtype=torch.float64) * torch.tensor([1.0, 0.0]))
-    assert captured(memory, part, Identity()) > 0
+    assert captured(memory, part, Identity(), memory.like) > 0
 
 
 def test_losses_add_up_over_compressions():

@@ -131,13 +131,19 @@ def _joined(parts: list[tuple[Tensor, ...]], axes: int) -> LayerGradients:
     return DenseGradients((whole[0],), axes) if len(whole) == 1 else LinearGradients(whole[1], whole[0], bias=False)
 
 
-def captured(old: Basis, new: Basis, metric: Metric) -> Tensor:
+def captured(old: Basis, new: Basis, metric: Metric, like: Tensor) -> Tensor:
     """How much of the squared length of the old directions lies in the span of the new ones, in `F^-1`: `[*lead]`, float64.
 
     `tr(K12 K22^+ K21)` with `K12 = B_old^T F^-1 B_new` and `K22 = B_new^T F^-1 B_new`.
+
+    Args:
+        old: `B_old`.
+        new: `B_new`.
+        metric: `F`.
+        like: a tensor of the precision that both are held in.
     """
     inner = metric.inverse_gram(new)
-    unit = torch.eye(new.count, dtype=inner.dtype, device=inner.device)
+    unit = torch.eye(new.count, dtype=like.dtype, device=inner.device)
     rows = []
     for k in range(new.count):
         direction = new.matvec(unit[k].expand(*inner.shape[:-2], new.count))

@@ -7,8 +7,10 @@ from numbers import Integral
 import torch
 from torch import nn
 
-from fopng.core.batch import Batch, sample_count
+from fopng.core.batch import Batch, sample_count, take
 from fopng.core.likelihood import Likelihood
+from fopng.gradients.per_sample import PerSampleGradients
+from fopng.gradients.tracing import undisturbed
 from fopng.optim.settings import AT_LEAST_0
 from fopng.parallel.collectives import Communicator
 
@@ -42,6 +44,31 @@ def check_samples(batches: Iterable[Batch], communicator: Communicator) -> None:
     if not all(found):
         where = "none" if len(found) == 1 else f"none in process {found.index(False)} of {len(found)}"
         raise ValueError(f"Expected samples of the task that ends, got {where}. Pass its training data.")
+
+
+def check_answers(source: PerSampleGradients, batches: Iterable[Batch]) -> None:
+    """Raise where `predict` does not answer the data, or the likelihood is not one of these outputs and targets."""
+    batch = next((batch for batch in batches if sample_count(batch)), None)
+    if batch is None:
+        return
+    with undisturbed(source.model):
+        answer = source.predict(source.model, take(batch, torch.arange(1)))
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor)):
+        raise TypeError(
+            f"Expected predict to return (outputs, targets), a tensor first, got {_kind(answer)}. See docs/guides/own-loop.md."
+        )
+    outputs, targets = source.answers(take(batch, torch.arange(min(FEW, sample_count(batch)))))
+    if targets is not None:
+        source.likelihood.check(outputs, targets)
+
+
+def _kind(answer: object) -> str:
+    inside = f" of {', '.join(type(each).__name__ for each in answer)}" if isinstance(answer, tuple | list) else ""
+    return f"a {type(answer).__name__}{inside}"
+
+
+FEW = 4
+"""Samples that are looked at before anything is trained."""
 
 
 def warn_if_late(new: Mapping[str, nn.Parameter], held: Collection[int]) -> None:

@@ -1,6 +1,6 @@
 """The torch optimizer that trains the first task, before there is anything to forget."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeAlias, final
 
@@ -22,20 +22,30 @@ class FirstOptimizer:
 
     Args:
         optimizer: anyone's torch optimizer.
+        ours: whether it is the default, whose rates follow the schedulers of the optimizer around it.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: torch.optim.Optimizer, *, ours: bool = False) -> None:
+        self.optimizer, self._ours = optimizer, ours
 
     @classmethod
     def choose(
-        cls, first: FirstTask, parameters: Sequence[nn.Parameter], own_start: bool, model: nn.Module
+        cls, first: FirstTask, groups: Sequence[Mapping[str, Any]], own_start: bool, model: nn.Module
     ) -> "FirstOptimizer | None":
-        """Turn the setting into an optimizer; None where the method itself starts."""
+        """Turn the setting into an optimizer; None where the method itself starts.
+
+        Args:
+            first: the setting.
+            groups: those of the optimizer around it.
+            own_start: whether the method itself starts unless something else is asked for.
+            model: the model.
+        """
         if first == "own" or (first is None and own_start):
             return None
         if first is None:
-            return cls(torch.optim.SGD(parameters, lr=FIRST_TASK_LR))
+            return cls(
+                torch.optim.SGD([{"params": list(own["params"])} for own in groups], lr=FIRST_TASK_LR), ours=True
+            )
         if not isinstance(first, torch.optim.Optimizer):
             raise TypeError(f"Expected first_task to be a torch optimizer, 'own' or None, got {first!r}.")
         _check_trains(first, model)
@@ -45,6 +55,17 @@ class FirstOptimizer:
     def kind(self) -> str:
         """The name of its class."""
         return type(self.optimizer).__name__
+
+    def follow_schedule(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Scale the default's rates as schedulers have scaled those of the optimizer around it; one's own has its own schedulers.
+
+        Args:
+            groups: those of the optimizer around it.
+        """
+        if self._ours:
+            for own, group in zip(self.optimizer.param_groups, groups, strict=False):
+                if group.get("initial_lr"):
+                    own["lr"] = FIRST_TASK_LR * group["lr"] / group["initial_lr"]
 
     def add(self, parameters: Sequence[nn.Parameter]) -> None:
         """Train these, too."""

@@ -48,6 +48,25 @@ def of_model(params: Any, model: nn.Module) -> Any:
     return listed
 
 
+GROUP_KEYS = ("params", "lr", "initial_lr", "name", "param_names")
+"""What a group may say. `initial_lr` is a scheduler's."""
+
+
+def check_group(group: Mapping[str, Any], owner: str) -> None:
+    """Raise for what a group asks for and nobody would heed, such as a weight decay.
+
+    Args:
+        group: the parameters and what they ask for.
+        owner: the name of the optimizer.
+    """
+    unknown = sorted(set(group) - set(GROUP_KEYS))
+    if unknown:
+        raise ValueError(
+            f"Expected groups of {owner} with params and lr alone, got {', '.join(unknown)}, which it would ignore. Settings such "
+            f"as momentum are arguments of {owner} and hold for all parameters; it has no weight decay: add that to the loss."
+        )
+
+
 def rate_of(groups: Groups, parameters: Mapping[str, nn.Parameter], one_rate: bool, owner: str) -> float | Vector:
     """The learning rate of some groups: one for all, or one for each parameter where they differ.
 

@@ -15,10 +15,10 @@ from fopng.core.vector import Vector
 from fopng.curvature.sampling import LoaderStream, check_rewindable
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.replay_draws import BatchSamples
-from fopng.optim.arguments import check_arguments, check_samples, plain_task, warn_if_late
+from fopng.optim.arguments import check_answers, check_arguments, check_samples, plain_task, warn_if_late
 from fopng.optim.diagnostics import Diagnosis, diagnosis_of
 from fopng.optim.first_task import FirstOptimizer, FirstTask, check_first
-from fopng.optim.groups import Groups, make_groups, of_model, rate_of
+from fopng.optim.groups import Groups, check_group, make_groups, of_model, rate_of
 from fopng.optim.method import Method, Running, State, Taken
 from fopng.optim.parameters import Parameters, check_finite
 from fopng.optim.pipeline import Pipeline
@@ -78,11 +78,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._task: int | str | None = None
         self._finite: Tensor | None = None
         self._last: Taken | None = None
+        self._checked = False
         super().__init__(make_groups(groups, list(self._trained.named.values())), {"lr": lr})
         rate_of(self.param_groups, self._trained.named, self.pipeline.needs.one_rate, type(self).__name__)
         self._join(communicator)
         own_start = not self.pipeline.needs.plain_start
-        self._first = FirstOptimizer.choose(first_task, list(self._trained.named.values()), own_start, self.model)
+        self._first = FirstOptimizer.choose(first_task, self.param_groups, own_start, self.model)
 
     def share(self, group: ProcessGroup | None = None) -> None:
         """Share the run with other processes, each of which calls this; done already for a `DistributedDataParallel` model.
@@ -118,6 +119,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Give parameters of the model settings of their own, such as a learning rate."""
+        check_group(param_group, type(self).__name__)
         super().add_param_group({**param_group, "params": of_model(param_group["params"], self.model)})
 
     def adopt_parameters(self) -> None:
@@ -142,12 +144,18 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def refresh(self, batches: Iterable[Batch]) -> None:
         """Estimate what the method needs of the new task, once an epoch; nothing while another optimizer trains it.
 
+        The first call also checks that `predict` and `likelihood` fit the data, for every method.
+
         Args:
             batches: the task's data, an iterable that can be walked more than once.
         """
         check_rewindable(batches)
         self._raise_nonfinite()
         self._follow_model()
+        if not self._checked:
+            with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
+                check_answers(self.source, batches)
+            self._checked = True
         if self._first_at_work is None:
             with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
                 self.pipeline.refresh(self._data(batches))
@@ -373,6 +381,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             # the step is dropped, and reported at the next chance
             self._finite = finite if self._finite is None else self._finite & finite
         if first is not None:
+            first.follow_schedule(self.param_groups)
             self._step_first(raw, first.optimizer)
             return True
         rehearser = ModelRehearser(self.source, own.named, self.communicator) if pipeline.needs.samples else None

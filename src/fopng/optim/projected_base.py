@@ -137,7 +137,7 @@ class Projected(Method[P, Running], Generic[P]):
         gram = metric.inverse_gram(before)
         mix = self.stored_combinations(state, leading_directions(gram, rank, self.kept_energy))
         smaller = replace(state, gradients=combine(state.gradients, mix, _lengths(before, metric)))
-        kept = captured(before, self.basis(smaller, names), metric)
+        kept = captured(before, self.basis(smaller, names), metric, state.gradients.like)
         lost = lost_share(gram.diagonal(dim1=-2, dim2=-1), kept, state.gradients)
         return replace(smaller, gradients=replace(smaller.gradients, error=lost.to(smaller.gradients.like.dtype)))
 

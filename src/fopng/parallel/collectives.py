@@ -150,10 +150,20 @@ class TorchCommunicator(Communicator):
 
 
 def communicator_of(model: nn.Module) -> tuple[nn.Module, Communicator]:
-    """The module inside a `DistributedDataParallel` and its processes; any other model itself, in a single process."""
+    """The module inside a `DistributedDataParallel` and its processes; any other model itself, in a single process.
+
+    Of a model that `torch.compile` wraps it is the model inside, so that its parameters keep their names.
+    """
+    model = uncompiled(model)
     if not isinstance(model, nn.parallel.DistributedDataParallel):
         return model, SINGLE_PROCESS
-    return model.module, group_communicator(model.process_group, next(model.parameters()).device)
+    return uncompiled(model.module), group_communicator(model.process_group, next(model.parameters()).device)
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model inside what `torch.compile` returns; any other model itself."""
+    inside = model._modules.get("_orig_mod")
+    return model if inside is None else inside
 
 
 def group_communicator(group: dist.ProcessGroup | None, device: torch.device) -> Communicator:
