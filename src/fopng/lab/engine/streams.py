@@ -83,6 +83,7 @@ class StreamScheduler:
         with self._guard:
             if not self._waiting:
                 return
+            # queued before the next one runs, so that it can let this one go on at once
             own, following = threading.Semaphore(0), self._waiting.popleft()
             self._waiting.append(own)
         put_back = _arithmetic()
@@ -114,20 +115,20 @@ class StreamScheduler:
         mark.synchronize()
 
     def _begin(self) -> None:
+        """Queue, and wait until the thread before lets this one run."""
         with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            own = threading.Semaphore(0)
-            self._waiting.append(own)
+            own = threading.Semaphore(0 if self._taken else 1)
+            if self._taken:
+                self._waiting.append(own)
+            self._taken = True
         own.acquire()
 
     def _end(self) -> None:
+        """Let the first thread of the queue run."""
         with self._guard:
             self._taken = bool(self._waiting)
-            following = self._waiting.popleft() if self._waiting else None
-        if following is not None:
-            following.release()
+            following = self._waiting.popleft() if self._waiting else threading.Semaphore()
+        following.release()
 
 
 def interleave(
