@@ -16,8 +16,10 @@ from fopng.cli.planned import here, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.run_options import parse_seeds
 from fopng.cli.work import do_runs, runner_of
+from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.report.claims import Evidence, Finding
+from fopng.lab.runs.request import require_data
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import load_results
 from fopng.lab.schedule.runner import raise_for
@@ -56,9 +58,14 @@ def paper(options: Paper) -> None:
 def _parts(options: Paper) -> list[Part]:
     protocols = ["matched", "printed"] if options.protocol is Protocols.BOTH else [options.protocol.value]
     seeds, only = parse_seeds(options.seeds), options.only or []
-    return list(
-        paper_parts(protocols=protocols, seeds=seeds, epochs=options.epochs, only=only, data_dir=options.data_dir)
-    )
+    parts = paper_parts(protocols=protocols, seeds=seeds, epochs=options.epochs, only=only, data_dir=options.data_dir)
+    try:
+        require_data([config for part in parts for config in part.configs], options.data_dir)
+    except DataError as error:
+        raise DataError(
+            f"{error}\nOr leave out what needs it: --only split-mnist --only rotated-mnist --only ablations"
+        ) from error
+    return parts
 
 
 def _show_plan(parts: Sequence[Part], options: Paper) -> None:

@@ -120,6 +120,17 @@ def test_how_it_is_trained_is_said_for_every_method_or_for_one():
     assert chosen("first_task_lr=0.5", first_task_lr=0.25)["sgd"].first_task_lr == 0.25
 
 
+def test_a_file_is_below_the_command_line(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        "lr = 0.5\nmomentum = 0.5\nepochs = 2\n[fopng]\ndamping = 0.25\nlr = 0.125\n[benchmark]\norder = [3, 1]\n"
+    )
+    found = chosen("momentum=0.75", methods=["fopng"], settings_file=tmp_path / "mine.toml")["fopng"]
+    assert {name: found.settings[name] for name in ("lr", "momentum", "damping")} == {
+        **{"lr": 0.125, "momentum": 0.75, "damping": 0.25}
+    }
+    assert (found.epochs, found.benchmark_parameters["order"]) == (2, (3, 1))
+
+
 def test_the_papers_whole_numbers_take_their_settings_type():
     """Or runs with the paper's strength would not stand beside those with another."""
     assert type(chosen(methods=["ewc"])["ewc"].settings["strength"]) is float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from fopng.lab.benchmarks import Benchmark, DatasetBenchmark, Scenario, find_ben
 from fopng.lab.benchmarks.models import find_model, model_for
 from fopng.lab.choices import ProtocolName
 from fopng.lab.data.catalog import DATASETS, KnownDataset
+from fopng.lab.data.samples import load
 from fopng.lab.engine import PRECISIONS, MakeOptimizer, Plan, Precision, all_at_once, one_by_one
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.hyperparameters import PaperEntry, nearest_row, paper_benchmarks, paper_entry
@@ -133,6 +134,12 @@ def build(config: RunConfig, data_dir: Path | None) -> Plan:
         precision=Precision(config.dtype),
         facts=config.as_dict(),
     )
+
+
+def require_data(configs: Iterable[RunConfig], data_dir: Path | None) -> None:
+    """Raise `DataError` where the dataset of some run is not on this machine: before hours of other runs."""
+    for dataset in dict.fromkeys(config.dataset for config in configs if config.dataset in DATASETS):
+        load(dataset, data_dir)
 
 
 def benchmark_of(config: RunConfig) -> Benchmark:

@@ -16,6 +16,7 @@ from fopng.lab.engine import SAVE_SECONDS, Interrupted, Outcome
 from fopng.lab.engine.observers import JsonLog, Observer, Tracked, make_trackers
 from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.environment import describe_environment
+from fopng.lab.runs.request import require_data
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.errors import FailedRunsError
@@ -100,6 +101,7 @@ class Runner:
         else:
             work.read()
         if work.missing:
+            require_data(work.missing, self.data_dir)
             with self.view.over(len(work.missing)):
                 self._executor()(work)
         if not self.keep_going:
