@@ -58,7 +58,9 @@ def paper(options: Paper) -> None:
 def _parts(options: Paper) -> list[Part]:
     protocols = ["matched", "printed"] if options.protocol is Protocols.BOTH else [options.protocol.value]
     seeds, only = parse_seeds(options.seeds), options.only or []
-    parts = paper_parts(protocols=protocols, seeds=seeds, epochs=options.epochs, only=only, data_dir=options.data_dir)
+    parts = list(
+        paper_parts(protocols=protocols, seeds=seeds, epochs=options.epochs, only=only, data_dir=options.data_dir)
+    )
     try:
         require_data([config for part in parts for config in part.configs], options.data_dir)
     except DataError as error:
