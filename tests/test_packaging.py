@@ -51,7 +51,8 @@ def test_the_wheel_holds_the_package_with_its_types_and_files_and_nothing_else(b
 def test_the_sdist_can_be_tested(built):
     with tarfile.open(built[1]) as sdist:
         parts = {name.split("/")[1] for name in sdist.getnames() if "/" in name}
-    assert {"src", "tests", "docs", "examples", "bench", "Makefile", "constraints.txt", "LICENSE"} <= parts
+    folders = {"src", "tests", "docs", "examples", "bench", "reproduction"}
+    assert folders | {"Makefile", "constraints.txt", "LICENSE"} <= parts
 
 
 def requirements(built):
@@ -195,14 +196,15 @@ def test_what_is_installed_from_the_wheel_works(built, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "FOPNG_DATA"}
     environment |= {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
 
-    def run(*arguments):
+    def run(*arguments, code=0):
         done = subprocess.run(
             [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else done.stdout
 
     assert run("-c", "import fopng; print(fopng.__file__)").startswith(str(place))
+    assert "Clone the repository" in run("-m", "fopng", "paper", "--dry-run", code=2)
     run("-m", "fopng", "run", "split-digits", "fopng", "--epochs", "1", "--set", "tasks=2", "--out", "runs")
     run("-m", "fopng", "report", "runs", "-o", "page.html")
     assert (tmp_path / "page.html").stat().st_size > 10_000

@@ -93,23 +93,17 @@ def shaky(name, rank, seed):
     return 0.5 + 0.3 * rank + (0.02 if wide else 0.001) * (-1) ** seed
 
 
-@pytest.fixture(scope="module")
-def as_claimed():
-    return verdicts([*comparisons(), *ablations(stable), *sensitivity(0.1, 0.01)])
+WORLDS = {
+    Verdict.HOLDS: [*comparisons(), *ablations(stable), *sensitivity(0.1, 0.01)],
+    Verdict.FAILS: [*comparisons(upside_down(), seconds={}, first=0.5), *ablations(shaky), *sensitivity(0.01, 0.1)],
+}
 
 
-@pytest.fixture(scope="module")
-def otherwise():
-    return verdicts([*comparisons(upside_down(), seconds={}, first=0.5), *ablations(shaky), *sensitivity(0.01, 0.1)])
-
-
-@pytest.mark.parametrize("claim", [claim.name for claim in CLAIMS])
-def test_every_claim_can_hold_and_can_fail(claim, as_claimed, otherwise):
-    def one(found):
-        return {verdict for (name, _), verdict in found.items() if name == claim}
-
-    assert one(as_claimed) == {Verdict.HOLDS}
-    assert one(otherwise) == {Verdict.FAILS}
+@pytest.mark.parametrize("verdict", WORLDS)
+def test_every_claim_can_hold_and_can_fail(verdict):
+    found = verdicts(WORLDS[verdict])
+    assert {name for name, _ in found} == {claim.name for claim in CLAIMS}
+    assert {name: found for name, found in found.items() if found is not verdict} == {}
 
 
 def test_the_time_of_runs_that_shared_a_gpu_decides_nothing():
@@ -123,6 +117,7 @@ def test_the_time_of_runs_that_shared_a_gpu_decides_nothing():
 
 def test_without_runs_nothing_is_decided():
     findings = judge([])
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     assert {finding.condition for finding in findings} == {NO_RUNS}
     assert {finding.verdict for finding in findings} == {Verdict.OPEN}
     assert [finding.claim for finding in findings] == [claim.name for claim in CLAIMS]
@@ -194,13 +189,10 @@ def test_times_of_two_machines_are_not_compared():
 
 def test_a_finding_is_json_and_knows_its_runs():
     results = comparisons()
-    for finding in judge(results):
-        json.dumps(finding.as_dict(), allow_nan=False)
-    [finding] = [each for each in judge(results) if each.claim == "rotated-mnist-ewc"]
-    wanted = {
-        r.config.key for r in results if r.config.benchmark == "rotated-mnist" and r.config.method in ("fopng", "ewc")
-    }
-    assert runs_of(finding) == wanted
+    found = {finding.claim: finding for finding in judge(results)}
+    json.dumps([finding.as_dict() for finding in found.values()], allow_nan=False)
+    own = [r for r in results if r.config.benchmark == "rotated-mnist" and r.config.method in ("fopng", "ewc")]
+    assert runs_of(found["rotated-mnist-ewc"]) == {run.config.key for run in own}
 
 
 def plain(tex):
@@ -221,10 +213,6 @@ def test_the_sentence_is_the_papers(claim):
         pytest.skip("the paper's source is not beside this repository")
     words = claim.sentence.removeprefix("... ").removesuffix(" ...").removesuffix(".")
     assert words in plain(PAPER.read_text(encoding="utf-8"))
-
-
-def test_names_are_unique():
-    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
 
 
 def test_the_runs_here_have_the_papers_settings():
