@@ -15,12 +15,14 @@ import pytest
 import torch
 
 from fopng.lab.engine import train
+from fopng.lab.engine.observers import read_log
 from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.store import Store
 from fopng.lab.schedule.runner import Runner
 from fopng.lab.storage.atomic import WriteError
 from fopng.lab.storage.checkpoint import SLOTS, Checkpoint
 from fopng.lab.storage.locks import HeldError
+from processes import wait_until
 from small_runs import CPU, final_state, same
 
 KILLS = 20
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 def processes():
     """Processes that begin in no time: each is forked from a server that has torch loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fopng.lab.schedule.runner"])
+    context.set_forkserver_preload(["fopng.lab.schedule.inline"])
     return context
 
 
@@ -114,8 +116,7 @@ def test_a_full_disk(start, whole, tmp_path):
 @pytest.mark.parametrize("files", [SLOTS[:1], SLOTS[1:], SLOTS])
 def test_checkpoints_cut_short(start, whole, tmp_path, files):
     child = start()
-    while not all((tmp_path / slot).exists() for slot in SLOTS):
-        time.sleep(0.005)
+    wait_until(lambda: all((tmp_path / slot).exists() for slot in SLOTS))
     os.kill(child.pid, signal.SIGKILL)
     child.join()
     for slot in files:
@@ -133,9 +134,9 @@ class TestTogether:
     """Several processes at the same runs."""
 
     def test_a_run_that_is_held_is_refused(self, tmp_path):
-        workshop = Runner(store=Store(tmp_path), device=CPU)
-        with workshop.store.folder(RUN).claim(), pytest.raises(HeldError, match="held by process"):
-            dataclasses.replace(workshop, wait=False).do([RUN])
+        runner = Runner(store=Store(tmp_path), device=CPU)
+        with runner.store.folder(RUN).claim(), pytest.raises(HeldError, match="held by process"):
+            dataclasses.replace(runner, wait=False).do([RUN])
 
     def test_two_share_the_runs_and_both_have_all_the_results(self, processes, tmp_path, shared_cache):
         queue = processes.SimpleQueue()
@@ -151,19 +152,18 @@ class TestTogether:
         assert sum(done) == len(first["results"]) == 4
 
     def test_when_the_other_dies_its_run_is_taken_over(self, processes, tmp_path, shared_cache):
-        workshop = Runner(store=Store(tmp_path), device=CPU)
+        runner = Runner(store=Store(tmp_path), device=CPU)
         child = processes.Process(target=hold, args=(tmp_path, shared_cache))
         child.start()
-        lock = workshop.store.folder(RUN).path / "lock"
-        while not (lock.exists() and lock.stat().st_size):
-            time.sleep(0.01)
+        lock = runner.store.folder(RUN).path / "lock"
+        wait_until(lambda: lock.exists() and lock.stat().st_size)
         said = []
 
         def say(sentence):
             said.append(sentence)
             os.kill(child.pid, signal.SIGKILL)
 
-        [result] = Runner(store=workshop.store, device=CPU, notice=say).do([RUN])
+        [result] = dataclasses.replace(runner, notice=say).do([RUN])
         child.join()
         assert result.status == "finished"
         assert "is being done elsewhere; waiting for it" in said[0]
@@ -195,43 +195,49 @@ def hold(root, cache):
 COMMAND = ("run", "split-digits", "fopng", "--epochs", "15", "--set", "tasks=2", "--seeds", "1", "--json")
 
 
-def begin(out):
+def begin(out, *more):
     """The command line in a real process."""
-    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(out)]
+    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(out), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for_steps(out):
-    while not any('"step"' in log.read_text() for log in out.rglob("log.jsonl")):
-        time.sleep(0.01)
+def finish(process):
+    """What the command prints, when it ends well."""
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return numbers_of(out)
+
+
+def stop(process, out, number):
+    """Stop a command by a signal in the middle of its work."""
+    wait_until(lambda: any('"step"' in log.read_text() for log in out.rglob("log.jsonl")))
+    process.send_signal(number)
+    said, err = process.communicate()
+    assert (process.returncode, said) == (128 + number, "")
+    assert "The same command goes on from there." in err
+    assert "Traceback" not in err
+    assert list(out.rglob("checkpoint.*"))
+
+
+def starts(log):
+    """From which step a run was begun each time."""
+    return [line["done"] for line in read_log(log) if line["event"] == "run started"]
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory, session_cache):
     """What the command says when nothing happens to it."""
-    environment = {**os.environ, "FOPNG_CACHE": str(session_cache)}
-    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(tmp_path_factory.mktemp("command"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return numbers_of(done.stdout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOPNG_CACHE", str(session_cache))
+        return finish(begin(tmp_path_factory.mktemp("command")))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path, expected, number, code):
-    process = begin(tmp_path)
-    wait_for_steps(tmp_path)
-    process.send_signal(number)
-    out, err = process.communicate()
-    assert (process.returncode, out) == (code, "")
-    assert "The same command goes on from there." in err
-    assert "Traceback" not in err
-    assert list(tmp_path.rglob("checkpoint.*"))
-    process = begin(tmp_path)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert numbers_of(out) == expected
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, expected, number):
+    stop(begin(tmp_path), tmp_path, number)
+    assert finish(begin(tmp_path)) == expected
     [log] = tmp_path.rglob("log.jsonl")
-    starts = [json.loads(line) for line in log.read_text().splitlines() if '"run started"' in line]
-    assert [start["done"] > 0 for start in starts] == [False, True]
+    assert [done > 0 for done in starts(log)] == [False, True]
 
 
 def test_two_commands_at_once(tmp_path, expected):
@@ -243,19 +249,10 @@ def test_two_commands_at_once(tmp_path, expected):
 
 
 def test_stopping_several_processes(tmp_path, expected):
-    command = [sys.executable, "-m", "fopng", *COMMAND, "--out", str(tmp_path), "--seeds", "2", "--jobs", "2"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for_steps(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate()
-    assert (process.returncode, out) == (143, "")
-    assert "The same command goes on from there." in err
-    assert "Traceback" not in err
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert numbers_of(done.stdout)[:1] == expected
-    [first, *_] = [json.loads(line) for log in tmp_path.rglob("log.jsonl") for line in log.read_text().splitlines()]
-    assert first["event"] == "run started"
+    several = ("--seeds", "2", "--jobs", "2")
+    stop(begin(tmp_path, *several), tmp_path, signal.SIGTERM)
+    assert finish(begin(tmp_path, *several))[:1] == expected
+    assert any(len(found) == 2 and found[1] > 0 for found in map(starts, tmp_path.rglob("log.jsonl")))
 
 
 def numbers_of(text):
