@@ -18,7 +18,6 @@ from fopng.cli.run_options import parse_seeds
 from fopng.cli.work import do_runs, runner_of
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers.progress import duration
-from fopng.lab.report.claims import Evidence, Finding
 from fopng.lab.runs.request import require_data
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import load_results
@@ -26,6 +25,7 @@ from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
 from reproduction import FOLDER, RESULTS
 from reproduction.claims import judge
+from reproduction.claims.finding import Evidence, Finding
 from reproduction.options import Claims, Pages, Paper, Protocols
 from reproduction.pages import pages as pages_of
 from reproduction.plan import Part, paper_parts

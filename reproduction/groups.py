@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from fopng.lab.analysis.experiments import PAPER_SETTINGS, SELECTED_SETTINGS, is_papers, papers_settings
 from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.runs.config import RunConfig, canonical_json
+from fopng.lab.runs.hyperparameters import is_papers, papers_settings
 from fopng.lab.runs.result import RunResult
+
+PAPER_SETTINGS, SELECTED_SETTINGS = "the paper's settings", "settings selected on validation"
 
 KINDS = ("comparison", "chosen", "ablation", "sweep")
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from fopng.lab.analysis.experiments import ablation_of
-from fopng.lab.report.claims import Finding, Verdict
+from fopng.lab.report.sections import ablations_of
 from fopng.lab.report.words import listed, number, shown
 from fopng.lab.runs.config import Value, canonical_json, differing
 from fopng.lab.runs.findings import Ablation, rank
@@ -15,6 +14,7 @@ from fopng.lab.runs.scores import Estimate
 from fopng.lab.sweep import Rule, respond
 from fopng.optim.registry import METHODS
 from reproduction.claims import NO_RUNS, judge
+from reproduction.claims.finding import Finding, Verdict
 from reproduction.groups import Group, groups_of
 
 Results = Sequence[RunResult]
@@ -139,7 +139,7 @@ def ablations(results: Results) -> str:
     settings: dict[str, list[Ablation]] = {}
     for group in groups_of(results):
         if group.kind == "ablation":
-            settings.setdefault(group.name, []).extend(ablation_of(group.runs, group.name))
+            settings.setdefault(group.name, []).extend(ablations_of(group.runs, group.name))
     blocks = []
     for setting, members in settings.items():
         heads = [f"{a.benchmark}, {a.method}, {a.protocol}; paper: {shown(a.paper_value)}" for a in members]

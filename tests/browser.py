@@ -18,6 +18,7 @@ COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--mute-audio"),
     *("--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--disable-quic",
 )
 
 LAUNCHER = (
@@ -102,6 +103,14 @@ class Browser:
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
+
+    def click(self, x, y):
+        self.move(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def move(self, x, y):
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def prefer(self, scheme):
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

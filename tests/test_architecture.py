@@ -21,7 +21,7 @@ LAYERS = [
         f"lab/{folder}"
         for folder in (
             *("choices", "storage", "data", "benchmarks", "engine", "runs"),
-            *("schedule", "sweep", "analysis", "report"),
+            *("schedule", "sweep", "report"),
         )
     ),
     "cli",
@@ -36,7 +36,6 @@ OPTIONAL = [
     "optuna",
     "mlxtend",
     "sklearn",
-    "matplotlib",
     "jinja2",
     "avalanche",
     "lightning",
@@ -134,7 +133,7 @@ def test_optional_libraries_are_not_imported_with_the_package():
 LIBRARY = [layer for layer in LAYERS[: LAYERS.index("lab/choices")] if layer != "integrations"]
 """The layers that need nothing but torch and numpy."""
 
-KEPT_OUT = ("typer", "rich", "jinja2", "matplotlib", "fopng.lab", "fopng.cli")
+KEPT_OUT = ("typer", "rich", "jinja2", "altair", "pandas", "fopng.lab", "fopng.cli")
 """The laboratory, the command line, and what the extra `lab` brings."""
 
 WITHOUT = f"""

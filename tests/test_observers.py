@@ -238,8 +238,8 @@ class TestBar:
 
 
 def test_what_is_heavy_is_imported_only_when_asked():
-    imported = "fopng.lab.engine.observers, fopng.lab.runs.store, fopng.lab.report"
+    imported = "fopng.lab.engine.observers, fopng.lab.runs.store, fopng.lab.report.tables"
     script = f"import json, sys, {imported}; print(json.dumps(list(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", script], text=True))
-    heavy = {"tensorboard", "matplotlib", "jinja2", "torch.utils.tensorboard", "mlflow", "wandb"}
+    heavy = {"tensorboard", "altair", "vl_convert", "jinja2", "torch.utils.tensorboard", "mlflow", "wandb"}
     assert not heavy & set(loaded)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from fopng.lab.report.claims import Finding
 from fopng.lab.runs.result import RunResult
 from reproduction.claims.claim import Claim
 from reproduction.claims.comparisons import COMPARISON_CLAIMS
 from reproduction.claims.conditions import Condition, conditions_of
+from reproduction.claims.finding import Finding
 from reproduction.claims.settings import SETTING_CLAIMS
 
 CLAIMS: tuple[Claim, ...] = (*COMPARISON_CLAIMS, *SETTING_CLAIMS)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from fopng.lab.report.claims import CONFIDENCE, Evidence, Finding, Region, Verdict
 from fopng.lab.runs.findings import final_by_seed
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import paired_difference
 from reproduction.claims.conditions import Condition
+from reproduction.claims.finding import CONFIDENCE, Evidence, Finding, Region, Verdict
 
 BySeed = Mapping[int, float | None]
 Score = Callable[[Sequence[RunResult]], BySeed]

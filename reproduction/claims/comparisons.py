@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from fopng.lab.report.claims import Evidence, Region
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_methods
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
 from reproduction.claims.claim import Claim, forgetting_by_seed, keys_of, pairs, within
 from reproduction.claims.conditions import Condition
+from reproduction.claims.finding import Evidence, Region
 
 OURS = ("fopng", "fopng-prefisher")
 OTHERS = ("sgd", "adam", "ewc", "fng", "ogd")

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from fopng.lab.analysis.experiments import PAPER_SETTINGS, SELECTED_SETTINGS, ablation_of, is_papers
 from fopng.lab.benchmarks import PAPER, settable
+from fopng.lab.report.sections import ablations_of
 from fopng.lab.runs.config import RunConfig, canonical_json
 from fopng.lab.runs.findings import Ablation, Response
-from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_entry
+from fopng.lab.runs.hyperparameters import is_papers, paper_benchmarks, paper_entry
 from fopng.lab.runs.result import RunResult
 from fopng.lab.sweep import Rule, respond
-from reproduction.groups import groups_of
+from reproduction.groups import PAPER_SETTINGS, SELECTED_SETTINGS, groups_of
 
 
 @final
@@ -50,7 +50,7 @@ def conditions_of(results: Iterable[RunResult]) -> list[Condition]:
             response = respond(group.runs, Rule.of_paper(config.benchmark))
             at(f"{protocol}, tried on validation{departures}").responses[config.benchmark, config.method] = response
         elif group.kind == "ablation":
-            for ablation in ablation_of(group.runs, group.name):
+            for ablation in ablations_of(group.runs, group.name):
                 if _is_of_the_papers(ablation):
                     at(f"{protocol}, {PAPER_SETTINGS}{departures}").ablations[config.benchmark, group.name] = ablation
         else:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from fopng.lab.report.claims import Evidence, Region
 from fopng.lab.runs.ablations import BENCHMARKS
 from fopng.lab.runs.findings import Ablation, Point, Response, Step, final_by_seed, final_validation_accuracy, rank
 from fopng.lab.runs.hyperparameters import paper_benchmarks
@@ -11,6 +10,7 @@ from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.scores import Estimate
 from reproduction.claims.claim import BySeed, Checks, Claim, compare, within
 from reproduction.claims.conditions import Condition
+from reproduction.claims.finding import Evidence, Region
 
 STABLE = 0.02
 ROBUST = 0.01

@@ -195,14 +195,11 @@ class TestReportAndShow:
         [
             (("--format", "md"), "report.md"),
             (("-o", "a/b.md"), "a/b.md"),
-            (("-o", "b.pdf"), "b.pdf"),
             (("--format", "csv", "-o", "anything"), "anything"),
             (("--format", "json"), "report.json"),
-            (("--format", "svg"), "figures/01-split-digits-matched-protocol-the-papers-settings-accuracy.svg"),
-            (
-                ("--format", "png", "-o", "here"),
-                "here/01-split-digits-matched-protocol-the-papers-settings-matrices.png",
-            ),
+            (("--format", "svg"), "charts/01-split-digits-matched-protocol-accuracy.svg"),
+            (("--format", "png", "-o", "here"), "here/01-split-digits-matched-protocol-matrices.png"),
+            (("--format", "pdf", "-o", "here"), "here/01-split-digits-matched-protocol-accuracy.pdf"),
         ],
     )
     def test_report_in_other_formats(self, fopng, tmp_path, arguments, written):

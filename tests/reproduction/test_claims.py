@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fopng.lab.report.claims import Verdict
 from fopng.lab.runs.ablations import ABLATIONS, BENCHMARKS
 from fopng.lab.runs.hyperparameters import paper_benchmarks, paper_entry
 from fopng.lab.runs.settings import defaults_of, find_method
 from paper_runs import paper_run
 from reproduction.claims import CLAIMS, NO_RUNS, judge
+from reproduction.claims.finding import Verdict
 from sweep_runs import held_out
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "fopng.tex"

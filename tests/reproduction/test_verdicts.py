@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fopng.lab.report.claims import Evidence, Region, Verdict
 from fopng.lab.runs.findings import final_by_seed
 from fopng.lab.runs.scores import Estimate
 from reproduction.claims.claim import POSITIVE, all_of, compare, most_of, within
+from reproduction.claims.finding import Evidence, Region, Verdict
 from sweep_runs import on_test
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN

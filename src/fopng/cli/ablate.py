@@ -7,8 +7,9 @@ from fopng.cli.output import show_json, show_table
 from fopng.cli.planned import show_plan
 from fopng.cli.results import write_page
 from fopng.cli.work import configurations_of, do_runs, runner_of
-from fopng.lab.analysis.experiments import ablation_of
-from fopng.lab.report.words import margin, percent
+from fopng.lab.report.sections import ablations_of
+from fopng.lab.report.tables import percent
+from fopng.lab.report.words import shown
 from fopng.lab.runs.ablations import BENCHMARKS, ablated_values, find_ablation
 from fopng.lab.runs.findings import Ablation
 from fopng.lab.schedule.runner import raise_for
@@ -29,7 +30,7 @@ def ablate(options: Ablate) -> None:
         return
     results = do_runs(configs, runner_of(options, keep_going=True), f"ablation/{ablated.setting}", again=options.again)
     there = {result.config.key for result in results}
-    found = ablation_of(results, ablated.setting)
+    found = ablations_of(results, ablated.setting)
     _show(found, as_json=options.as_json)
     target = options.page or options.out / f"ablation-{ablated.name}.html"
     write_page(target, results, title=f"Ablation of {ablated.name}")
@@ -44,15 +45,10 @@ def _show(found: list[Ablation], *, as_json: bool) -> None:
     rows = []
     for ablation in found:
         for step in ablation.steps:
-            value = (
-                "full"
-                if step.value is None
-                else f"{step.value:g}"
-                if isinstance(step.value, float)
-                else str(step.value)
-            )
+            value = "full" if step.value is None else shown(step.value)
             marked = f"{value} (paper)" if step.value == ablation.paper_value else value
             diverged = f", {step.diverged} diverged" if step.diverged else ""
-            numbers = (percent(step.accuracy), margin(step.accuracy, 0.95), percent(step.forgetting))
+            accuracy, forgetting = percent(step.accuracy), percent(step.forgetting)
+            numbers = (accuracy.text, accuracy.margin, forgetting.text)
             rows.append((ablation.benchmark, marked, *numbers, f"{step.accuracy.count}{diverged}"))
     show_table(columns, rows, right=columns[1:5])

@@ -154,7 +154,7 @@ class Report:
         typer.Option(
             "--output",
             "-o",
-            help="The file; report.html when left out. For png and svg the folder of the figures.",
+            help="The file; report.html when left out. For png, svg and pdf the folder of the charts.",
             show_default=False,
         ),
     ] = None
@@ -162,8 +162,8 @@ class Report:
         ReportFormat | None,
         typer.Option(
             "--format",
-            help="html: the page. md: its tables. csv: a row a run. json: the results. png, svg: its figures, "
-            "a file each. pdf: its figures, a page each. By the ending of the file when left out.",
+            help="html: the page. md: its tables. csv: a row a run. json: the results. png, svg, pdf: its charts, "
+            "a file each. By the ending of the file when left out.",
             show_default=False,
         ),
     ] = None

@@ -28,4 +28,4 @@ def restore(options: Restore) -> None:
     if options.as_json:
         show_json({"restored": restored, "there": len(found) - restored})
     there = len(found) - restored
-    say(f"{counted(restored, 'run', 'runs')} restored in {options.target}, {there} there already.")
+    say(f"{counted(restored, 'run')} restored in {options.target}, {there} there already.")

@@ -8,13 +8,13 @@ import typer
 
 from fopng.cli.commands import Report
 from fopng.cli.options import ReportFormat
-from fopng.cli.reproduction import findings
 from fopng.cli.results import asked_for, say_written, show_results, write_page
-from fopng.lab.report import write_figures, write_markdown, write_pdf
+from fopng.lab.report.files import write_figures
+from fopng.lab.report.tables import write_markdown
 from fopng.lab.runs.export import write_json, write_matrix_csv, write_summary_csv
 from fopng.lab.runs.result import RunResult
 
-IMAGES = (ReportFormat.PNG, ReportFormat.SVG)
+CHARTS = (ReportFormat.PNG, ReportFormat.SVG, ReportFormat.PDF)
 """These are several files, and go into a folder."""
 
 
@@ -31,7 +31,7 @@ def report(options: Report) -> None:
         damaged=lambda error: typer.echo(f"fopng: {error}", err=True),
     )
     show_results(results, as_json=options.as_json)
-    target = options.output or Path("figures" if kind in IMAGES else f"report.{kind.value}")
+    target = options.output or Path("charts" if kind in CHARTS else f"report.{kind.value}")
     _write(target, kind, results, title=options.title, matrix=options.matrix)
 
 
@@ -39,11 +39,11 @@ def _format_of(output: Path | None) -> ReportFormat:
     if output is None:
         return ReportFormat.HTML
     ending = output.suffix.removeprefix(".")
-    files = [known.value for known in ReportFormat if known not in IMAGES]
+    files = [known.value for known in ReportFormat if known not in CHARTS]
     if ending not in files:
         raise ValueError(
             f"Expected a file that ends in .{', .'.join(files)}, got {output}. "
-            "For a folder of images add --format png or --format svg."
+            "For a folder of charts add --format png, svg or pdf."
         )
     return ReportFormat(ending)
 
@@ -53,14 +53,12 @@ def _write(output: Path, kind: ReportFormat, results: list[RunResult], *, title:
         write_page(output, results, title=title)
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    if kind in IMAGES:
+    if kind in CHARTS:
         for path in write_figures(output, results, kind=kind.value):
             say_written(path)
         return
     if kind is ReportFormat.MARKDOWN:
-        write_markdown(output, results, title=title, findings=findings(results))
-    elif kind is ReportFormat.PDF:
-        write_pdf(output, results)
+        write_markdown(output, results, title=title)
     elif kind is ReportFormat.JSON:
         write_json(output, results)
     else:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import typer
 
 import fopng
-
-if TYPE_CHECKING:
-    from fopng.lab.report.claims import Finding
-    from fopng.lab.runs.result import RunResult
 
 FOLDER, VARIABLE = "reproduction", "FOPNG_REPRODUCTION"
 
@@ -50,12 +46,6 @@ _MISSING = f"Clone the repository of fopng, then work inside it, or set {VARIABL
 
 def _refuse() -> None:
     raise ValueError(f"Expected the folder {FOLDER} of a clone of fopng, got none. {_MISSING}")
-
-
-def findings(results: Sequence[RunResult]) -> list[Finding]:
-    """What became of the paper's claims; nothing where the reproduction is not there."""
-    module = reproduction("claims")
-    return [] if module is None else module.judge(results)
 
 
 def reproduction(part: str) -> ModuleType | None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from fopng.cli.reproduction import findings
 from fopng.lab.choices import ProtocolName
-from fopng.lab.report import result_tables, write_report
+from fopng.lab.report.tables import terminal_tables
 from fopng.lab.runs.reference import intransigence, joint_runs
 from fopng.lab.runs.result import DamagedFileError, RunResult
 from fopng.lab.runs.store import Store, load_results, selection
@@ -26,14 +25,16 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
         )
         return
     console = Console(highlight=False, emoji=False)
-    for table in result_tables(results):
+    for table in terminal_tables(results):
         console.print(table)
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
-    """Write the page of these results, and say where it is. The paper's claims are on it where they can be judged."""
+    """Write the page of these results, and say where it is."""
+    from fopng.lab.report.page import write_report  # here, because charts take a second to import
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_report(path, results, title=title, findings=findings(results))
+    write_report(path, results, title=title)
     say_written(path)
 
 

@@ -1,68 +1,32 @@
-"""How each line is drawn, so that it is told from the others by colour, by dashes and by its marker."""
+"""How lines are told apart: a method has one colour and one shape in all charts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import final
+import pandas as pd
 
-PALETTE = ("#0072b2", "#c44e00", "#00855f", "#b4568f", "#7a6800", "#6f4bb8", "#6b6b6b", "#b07300")
-"""After Okabe and Ito, for eyes that tell few colours apart, dark enough to be read on white."""
+from fopng.core.extras import from_extra
+from fopng.optim.registry import METHODS
 
-DARK_PALETTE = ("#5aaee6", "#ff8a4c", "#3fc69a", "#e59ac6", "#d3bd3b", "#b9a0f5", "#b5b9bf", "#f0b441")
-"""The same, light enough to be read on black."""
+with from_extra("lab", "charts"):
+    import altair as alt
 
-DASHES = ((), (7.0, 3.0), (9.0, 3.0, 2.0, 3.0), (2.0, 2.5))
-"""Lengths of strokes and gaps; none for a line without gaps."""
-
-
-@final
-class Marker(Enum):
-    """A marker's outline, as SVG's path from its middle, and matplotlib's letter for it."""
-
-    CIRCLE = ("m-4,0a4,4 0 1,0 8,0a4,4 0 1,0-8,0", "o")
-    SQUARE = ("m-3.5-3.5h7v7h-7z", "s")
-    UP = ("m0-4.6l4.4,7.8h-8.8z", "^")
-    DIAMOND = ("m0-4.8l4.8,4.8l-4.8,4.8l-4.8-4.8z", "D")
-    DOWN = ("m0,4.6l4.4-7.8h-8.8z", "v")
-    PLUS = ("m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z", "P")
-    CROSS = (
-        "m0-2.1l2.3-2.3l2.1,2.1l-2.3,2.3l2.3,2.3l-2.1,2.1l-2.3-2.3l-2.3,2.3l-2.1-2.1l2.3-2.3l-2.3-2.3l2.1-2.1z",
-        "X",
-    )
-
-    @property
-    def path(self) -> str:
-        """Relative to the point that it marks."""
-        return self.value[0]
-
-    @property
-    def letter(self) -> str:
-        """As matplotlib calls it."""
-        return self.value[1]
+COLOURS = ("#3579dc", "#e0632b", "#1f9663", "#8b63dd", "#b07d12", "#d0499f", "#0f93a8", "#d6455d", "#74883b", "#7f7f8c")
+"""Each stands out from white and from near black, at 3.5 to 1 or more."""
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 
 
-@final
-@dataclass(frozen=True)
-class Look:
-    """How a line is drawn."""
-
-    colour: int
-    """Its place in the palettes."""
-    dashes: tuple[float, ...]
-    marker: Marker
-
-
-Looks = Mapping[str, Look]
-"""By label."""
+def looks(rows: pd.DataFrame) -> dict[str, alt.Scale]:
+    """Colour, dash and shape of each label: a method has one colour and one shape in all charts."""
+    labels = rows.drop_duplicates("label")[["label", "method"]]
+    places = [place_of(method) for method in labels["method"]]
+    nth = labels.groupby("method").cumcount()
+    domain = list(labels["label"])
+    return {
+        "color": alt.Scale(domain=domain, range=[COLOURS[place % len(COLOURS)] for place in places]),
+        "shape": alt.Scale(domain=domain, range=[SHAPES[place // len(COLOURS) % len(SHAPES)] for place in places]),
+        "dash": alt.Scale(domain=domain, range=[DASHES[n % len(DASHES)] for n in nth]),
+    }
 
 
-def looks_of(labels: Sequence[str]) -> Looks:
-    """A look for each label, the same in every figure of a page; neighbours differ in everything."""
-    markers = list(Marker)
-    found = {}
-    for index, label in enumerate(sorted(set(labels))):
-        turn, marker = divmod(index, len(markers))
-        # Shifted at every turn, so that dashes and markers alone tell 28 lines apart.
-        dashes = DASHES[(marker + turn) % len(DASHES)]
-        found[label] = Look(index % len(PALETTE), dashes, markers[marker])
-    return found
+def place_of(method: str) -> int:
+    """Where a method stands in the catalogue; one that is not there has a place by its name."""
+    return list(METHODS).index(method) if method in METHODS else len(METHODS) + sum(map(ord, method)) % 7

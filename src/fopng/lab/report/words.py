@@ -1,39 +1,14 @@
 """Numbers, settings and names as people read them."""
 
+import html
 import math
 import re
 from collections.abc import Mapping
 
 from fopng.lab.runs.config import Value
-from fopng.lab.runs.scores import Estimate
 
 NONE = "–"
 """In place of a number that there is not."""
-
-
-def percent(estimate: Estimate) -> str:
-    """The mean as a percentage; a dash where there is none."""
-    return number(100 * estimate.mean)
-
-
-def margin(estimate: Estimate, confidence: float) -> str:
-    """Half the interval as a percentage; a dash where one seed, or none, gives no interval."""
-    half = estimate.half_width(confidence)
-    return NONE if math.isnan(half) else f"± {100 * half:.2f}"
-
-
-def plain(value: float) -> str:
-    """A number with as many digits as its size deserves."""
-    return number(value, digits=2 if abs(value) < 10 else 0)
-
-
-def megabytes(value: float) -> str:
-    """A number of bytes in millions.
-
-    >>> megabytes(1_250_000.0), megabytes(float("nan"))
-    ('1.25', '–')
-    """
-    return plain(value / 1e6)
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -41,16 +16,21 @@ def number(value: float, digits: int = 2) -> str:
     return NONE if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def counted(count: int, one: str, several: str) -> str:
+def plain(value: float) -> str:
+    """A number with as many digits as its size deserves."""
+    return number(value, digits=2 if abs(value) < 10 else 0)
+
+
+def counted(count: int, noun: str) -> str:
     """A count with its noun.
 
-    >>> counted(1, "run", "runs"), counted(1200, "run", "runs")
+    >>> counted(1, "run"), counted(1200, "run")
     ('1 run', '1,200 runs')
     """
-    return f"{count:,} {one if count == 1 else several}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def setting_words(value: Value) -> str:
+def written(value: Value) -> str:
     """The value of a benchmark's or a run's setting, in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -80,17 +60,8 @@ def listed(settings: Mapping[str, Value]) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with a mark in place of what no encoding can write (half of a character)."""
-    return text.encode("utf-8", errors="replace").decode("utf-8")
-
-
-def shortened(text: str, length: int) -> str:
-    """The text, cut where it is longer than this.
-
-    >>> shortened("natural gradient", 9)
-    'natural …'
-    """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    """The text with a mark in place of what no file can hold: half of a character, control characters."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "?", text).encode("utf-8", errors="replace").decode("utf-8")
 
 
 def slug(text: str) -> str:
@@ -100,3 +71,9 @@ def slug(text: str) -> str:
     'the-papers-settings'
     """
     return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("'", "")).strip("-")[:60] or "x"
+
+
+def escaped(text: str) -> str:
+    """A name as Markdown text: no markup, no table cell of its own, no line of its own."""
+    marked = re.sub(r"([\\*_{}\[\]#$~!])", r"\\\1", " ".join(encodable(text).split()))
+    return html.escape(marked, quote=False).replace("|", "&#124;").replace("`", "&#96;")

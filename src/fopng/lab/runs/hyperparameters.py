@@ -7,6 +7,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, final
 
+from fopng.lab.data.catalog import DATASETS, KnownDataset
+from fopng.lab.runs.config import RunConfig, canonical_json
 from fopng.lab.runs.settings import NOTHING, SettingValue, unknown
 from fopng.optim.registry import METHODS
 
@@ -93,3 +95,30 @@ def _methods(row: Mapping[str, Any]) -> dict[str, dict[str, SettingValue]]:
 @cache
 def _table() -> dict[str, Any]:
     return tomllib.loads(resources.files("fopng.lab.runs").joinpath("paper.toml").read_text(encoding="utf-8"))
+
+
+def papers_settings(config: RunConfig) -> dict[str, SettingValue] | None:
+    """What the paper names for a run's method on its benchmark, or on the most similar one; None for what it does not know."""
+    row = _row(config)
+    try:
+        return None if row is None else dict(paper_entry(row, config.method).settings)
+    except ValueError:
+        return None
+
+
+def is_papers(config: RunConfig) -> bool:
+    """Whether a run has the paper's settings: every one that the paper names, for this benchmark or the most similar one."""
+    entry = papers_settings(config)
+    return entry is not None and all(
+        canonical_json(config.settings.get(n)) == canonical_json(v) for n, v in entry.items()
+    )
+
+
+def _row(config: RunConfig) -> str | None:
+    if config.benchmark in paper_benchmarks():
+        return config.benchmark
+    known = DATASETS.get(config.dataset)
+    if not isinstance(known, KnownDataset):
+        return None
+    contents = known.contents
+    return nearest_row(config.benchmark.partition("-")[0], channels=contents.image[0], classes=contents.classes)

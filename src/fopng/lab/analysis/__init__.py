@@ -1,1 +1,0 @@
-"""What many results say together."""
