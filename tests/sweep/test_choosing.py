@@ -25,46 +25,35 @@ def chosen(response):
     return None if response.chosen is None else response.chosen.settings["lr"]
 
 
-def test_the_highest_mean_is_chosen():
-    response = respond(grid({0.1: [0.5, 0.6], 0.2: [0.7, 0.6], 0.4: [0.9, 0.2]}), Rule())
-    assert chosen(response) == 0.2
-    assert [point.settings["lr"] for point in response.points] == [0.1, 0.2, 0.4]
-    assert response.chosen.accuracy.mean == pytest.approx(0.65)
-    assert response.notes == ()
-
-
 def test_the_choice_is_that_of_a_plain_search():
     random = np.random.default_rng(0)
     for _ in range(20):
         table = {float(rate): list(random.uniform(size=3)) for rate in random.uniform(size=5)}
+        response = respond(grid(table), Rule())
         expected = max(table, key=lambda rate: sum(table[rate]) / 3)
-        assert chosen(respond(grid(table), Rule())) == expected
+        assert chosen(response) == expected
+        assert response.chosen.accuracy.mean == pytest.approx(sum(table[expected]) / 3)
+        assert [point.settings["lr"] for point in response.points] == sorted(table)
 
 
-def test_what_learns_nothing_is_refused():
-    runs = [*grid({0.1: [0.99]}, first=0.89), *grid({0.2: [0.8]}, first=0.9)]
-    assert chosen(respond(runs, Rule())) == 0.1
-    response = respond(runs, PAPERS)
-    assert chosen(response) == 0.2
-    assert response.points[0].refused == "first task below 90 %"
-    assert "1 of 2 points refused: first task below 90 %." in response.notes
+LATE = [held_out(0.99, first=first, seed=seed, settings={"lr": 0.2}) for seed, first in enumerate([0.95, 0.85])]
+"""With one of two seeds the first task was not learnt."""
 
 
-def test_one_seed_below_the_filter_is_enough_to_be_refused():
-    runs = [held_out(0.99, first=first, seed=seed, settings={"lr": 0.1}) for seed, first in enumerate([0.95, 0.85])]
-    assert respond(runs, PAPERS).chosen is None
-
-
-def test_a_point_that_diverged_is_refused():
-    response = respond(grid({0.1: [0.5, 0.5], 0.2: [0.9, None]}), Rule())
-    assert chosen(response) == 0.1
-    assert response.points[1].refused == "diverged in 1 of 2 runs"
-
-
-def test_a_point_that_lacks_a_seed_is_refused():
-    runs = grid({0.1: [0.5, 0.5], 0.2: [0.9]})
-    assert chosen(respond(runs, Rule())) == 0.1
-    assert respond(runs, Rule()).points[1].refused == "1 of 2 runs are there"
+@pytest.mark.parametrize(
+    ("runs", "rule", "why"),
+    [
+        (grid({0.1: [0.5, 0.5], 0.2: [0.9, None]}), Rule(), "diverged in 1 of 2 runs"),
+        (grid({0.1: [0.5, 0.5], 0.2: [0.9]}), Rule(), "1 of 2 runs are there"),
+        ([*grid({0.1: [0.8]}, first=0.9), *grid({0.2: [0.99]}, first=0.89)], PAPERS, "first task below 90 %"),
+        ([*grid({0.1: [0.8, 0.8]}), *LATE], PAPERS, "first task below 90 %"),
+    ],
+    ids=["diverged", "a seed is missing", "learnt nothing", "one seed learnt nothing"],
+)
+def test_the_better_point_is_refused(runs, rule, why):
+    response = respond(runs, rule)
+    assert (chosen(response), response.points[1].refused) == (0.1, why)
+    assert response.notes[0] == f"1 of 2 points refused: {why}."
 
 
 def test_all_refused():
@@ -77,7 +66,7 @@ def test_all_refused():
     )
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([0.1, 0.2, 0.4, 0.8])))
+@pytest.mark.parametrize("order", list(itertools.permutations([0.1, 0.2, 0.4, 0.8]))[::5])
 def test_a_tie_goes_to_the_smaller_settings_whatever_the_order(order):
     values = {0.1: [0.5], 0.2: [0.75], 0.4: [0.75], 0.8: [0.1]}
     response = respond(grid({rate: values[rate] for rate in order}), Rule())
@@ -85,18 +74,18 @@ def test_a_tie_goes_to_the_smaller_settings_whatever_the_order(order):
     assert response.notes == ("2 points tie at 75.00 %; the one with the smaller settings is taken.",)
 
 
-def test_a_choice_at_the_edge_is_said():
-    assert respond(grid({0.1: [0.1], 0.2: [0.2], 0.4: [0.3]}), Rule()).notes == (
-        "lr = 0.4 is the largest that was tried.",
-    )
-    assert respond(grid({0.1: [0.3], 0.2: [0.2], 0.4: [0.1]}), Rule()).notes == (
-        "lr = 0.1 is the smallest that was tried.",
-    )
-    assert respond(grid({0.1: [0.3], 0.2: [0.2]}), Rule()).notes == ()
-
-
-def test_nothing_lies_beyond_zero():
-    assert respond(grid({0.0: [0.3], 0.1: [0.2], 0.2: [0.1]}), Rule()).notes == ()
+@pytest.mark.parametrize(
+    ("accuracies", "notes"),
+    [
+        ({0.1: [0.1], 0.2: [0.2], 0.4: [0.3]}, ("lr = 0.4 is the largest that was tried.",)),
+        ({0.1: [0.3], 0.2: [0.2], 0.4: [0.1]}, ("lr = 0.1 is the smallest that was tried.",)),
+        ({0.1: [0.3], 0.2: [0.2]}, ()),
+        ({0.0: [0.3], 0.1: [0.2], 0.2: [0.1]}, ()),
+    ],
+    ids=["largest", "smallest", "of two", "nothing lies beyond zero"],
+)
+def test_a_choice_at_the_edge_is_said(accuracies, notes):
+    assert respond(grid(accuracies), Rule()).notes == notes
 
 
 def test_anything_that_differs_is_a_setting():
@@ -107,29 +96,13 @@ def test_anything_that_differs_is_a_setting():
 
 
 def test_the_profile_takes_the_best_of_what_else_varies():
-    runs = [
-        held_out(accuracy, settings={"lr": rate, "damping": damping})
-        for (rate, damping), accuracy in {
-            (0.1, 1e-3): 0.5,
-            (0.1, 1e-2): 0.7,
-            (0.2, 1e-3): 0.6,
-            (0.2, 1e-2): 0.4,
-        }.items()
-    ]
-    profile = respond(runs, Rule()).profile("lr")
-    assert [(value, point.accuracy.mean, point.settings["damping"]) for value, point in profile] == [
-        (0.1, 0.7, 1e-2),
-        (0.2, 0.6, 1e-3),
-    ]
+    accuracies = {(0.1, 1e-3): 0.5, (0.1, 1e-2): 0.7, (0.2, 1e-3): 0.6, (0.2, 1e-2): 0.4}
+    runs = [held_out(found, settings={"lr": lr, "damping": damping}) for (lr, damping), found in accuracies.items()]
+    profile = [(lr, p.accuracy.mean, p.settings["damping"]) for lr, p in respond(runs, Rule()).profile("lr")]
+    assert profile == [(0.1, 0.7, 1e-2), (0.2, 0.6, 1e-3)]
 
 
 def test_json_has_no_numbers_that_are_none():
     [point] = respond(grid({0.1: [None]}), Rule()).as_dict()["points"]
     assert point["validation_accuracy"]["mean"] is None
     assert not any(isinstance(value, float) and math.isnan(value) for value in point.values())
-
-
-@pytest.mark.parametrize("share", [-0.1, 90])
-def test_a_share_that_is_none(share):
-    with pytest.raises(ValueError, match="Expected first_task_at_least in"):
-        Rule(first_task_at_least=share)

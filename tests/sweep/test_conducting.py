@@ -10,8 +10,6 @@ from fopng.lab.runs.request import configurations
 from fopng.lab.sweep import chosen_toml, conduct, foresee, parse_sweep
 from sweep_runs import measured
 
-pytestmark = pytest.mark.usefixtures("shared_cache")
-
 RATES, DAMPINGS = (0.1, 0.2, 0.4), (1e-3, 1e-2, 1e-1)
 
 
@@ -86,18 +84,17 @@ def test_methods_and_benchmarks_share_a_round():
 def test_without_test_seeds_it_ends_with_the_choice():
     laboratory = Laboratory()
     outcome = conduct(sweep({"sgd": {"lr": list(RATES)}}, test={}), laboratory)
-    assert choice(outcome, "sgd") == {"lr": 0.2}
-    assert outcome.results == ()
-    assert len(laboratory.rounds) == 1
+    assert (choice(outcome, "sgd"), outcome.results, len(laboratory.rounds)) == ({"lr": 0.2}, (), 1)
 
 
-def test_a_method_without_a_choice_does_not_stop_the_others():
+def test_a_method_without_a_choice_is_left_out_of_what_follows():
     laboratory = Laboratory()
-    laboratory_rule = {"first_task_at_least": 1.0}
-    outcome = conduct(sweep({"fopng": [{"lr": [0.1]}, {"damping": [1.0]}]}, selection=laboratory_rule), laboratory)
-    assert choice(outcome) is None
-    assert outcome.results == ()
-    assert len(laboratory.rounds) == 1
+    rule = {"first_task_at_least": 1.0}
+    outcome = conduct(sweep({"fopng": [{"lr": [0.1]}, {"damping": [1.0]}]}, selection=rule), laboratory)
+    assert (choice(outcome), outcome.results, len(laboratory.rounds)) == (None, (), 1)
+    text = chosen_toml(outcome.sweep, "split-digits", outcome.responses)
+    assert "fopng" not in tomllib.loads(text)
+    assert "# fopng: 1 of 1 points refused" in text
 
 
 def test_runs_that_fail_are_known_and_cost_their_point():
@@ -142,13 +139,6 @@ def test_the_chosen_settings_give_the_runs_on_test(tmp_path):
     again = configurations(benchmark="split-digits", methods=["sgd", "fopng"], seeds=[0, 1, 2], settings_file=path)
     wanted = {canonical_json(result.config.as_dict()) for result in outcome.results}
     assert {canonical_json(config.as_dict()) for config in again} == wanted
-
-
-def test_a_method_without_a_choice_has_no_table():
-    outcome = conduct(sweep({"sgd": {"lr": [0.1]}}, selection={"first_task_at_least": 1.0}), Laboratory())
-    text = chosen_toml(outcome.sweep, "split-digits", outcome.responses)
-    assert "sgd" not in tomllib.loads(text)
-    assert "# sgd: 1 of 1 points refused" in text
 
 
 def test_a_search_draws_tries_and_learns():
