@@ -12,20 +12,18 @@ class Site:
     Attributes:
         files: contents by name.
         cuts: how many more answers stop half way.
-        ranges: whether parts of files are served.
         delay: seconds between blocks.
         stall: seconds to stand still half way.
-        requests: the name and the range of every request so far.
+        endless: whether zeros follow each file for ever.
+        status: answered to every request, instead of a file.
+        requests: the name of every request so far.
     """
 
     def __init__(self, files):
         self.files = dict(files)
         self.cuts = 0
-        self.ranges = True
-        self.delay = 0.0
-        self.stall = 0.0
+        self.delay = self.stall = 0.0
         self.endless = False
-        self.wrong_range = False
         self.status = None
         self.requests = []
 
@@ -34,51 +32,34 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    @property
-    def site(self):
-        return self.server.site
-
     def do_GET(self):
-        name = self.path.lstrip("/")
-        asked = self.headers.get("Range")
-        self.site.requests.append((name, asked))
-        if self.site.status or name not in self.site.files:
-            self.send_error(self.site.status or 404)
+        site, name = self.server.site, self.path.lstrip("/")
+        site.requests.append(name)
+        if site.status or name not in site.files:
+            self.send_error(site.status or 404)
             return
-        data = self.site.files[name]
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.site.ranges else 0
-        if start >= len(data) > 0:
-            self.send_error(416)
-            return
-        self._head(data, start)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._body(data[start:])
-
-    def _head(self, data, start):
-        self.send_response(206 if start else 200)
-        if start:
-            first = start + 1 if self.site.wrong_range else start
-            self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
-        if not self.site.endless:
-            self.send_header("Content-Length", str(len(data) - start))
+        data = site.files[name]
+        self.send_response(200)
+        if not site.endless:
+            self.send_header("Content-Length", str(len(data)))
         self.end_headers()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._body(site, data, (len(data) + 1) // 2)
 
-    def _body(self, data):
-        half = (len(data) + 1) // 2
-        self._send(data[:half])
-        if self.site.cuts:
-            self.site.cuts -= 1
+    def _body(self, site, data, half):
+        self._send(data[:half], site.delay)
+        if site.cuts:
+            site.cuts -= 1
             return
-        if self.site.stall:
-            time.sleep(self.site.stall)
-        self._send(data[half:])
-        while self.site.endless:
-            self._send(b"\0" * (1 << 20))
+        time.sleep(site.stall)
+        self._send(data[half:], site.delay)
+        while site.endless:
+            self._send(b"\0" * (1 << 20), site.delay)
 
-    def _send(self, data):
+    def _send(self, data, delay):
         block = max(1, len(data) // 8)
         for start in range(0, len(data), block):
-            time.sleep(self.site.delay)
+            time.sleep(delay)
             self.wfile.write(data[start : start + block])
 
 
@@ -102,6 +83,5 @@ def serve(files):
 def unused_address():
     """An address at which nothing listens."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    port = server.server_port
     server.server_close()
-    return f"http://127.0.0.1:{port}"
+    return f"http://127.0.0.1:{server.server_port}"
