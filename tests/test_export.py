@@ -44,6 +44,7 @@ def test_the_summary_has_a_row_a_run(tmp_path):
     assert tuple(first) == (*RUN, *(score.name for score in SCORES), "intransigence")
     assert (float(first["final_accuracy"]), float(first["seconds"])) == (0.875, 4.5)
     assert (first["experiments"], second["forgetting"]) == ("comparison; sweep/a", "")
+    assert (first["peak_memory_bytes"], second["removed_fraction"]) == ("1024", "0.1")
 
 
 def test_no_results_are_a_frame_with_the_same_columns(tmp_path):

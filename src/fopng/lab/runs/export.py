@@ -8,6 +8,7 @@ import pandas as pd
 from fopng.lab.runs import bundle
 from fopng.lab.runs.frame import accuracy_frame, frame
 from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.scores import SCORES
 from fopng.lab.runs.store import folder_name
 from fopng.lab.storage import atomic
 
@@ -23,8 +24,9 @@ def write_matrix_csv(path: Path, results: Iterable[RunResult]) -> None:
 
 
 def write_summary_csv(path: Path, results: Iterable[RunResult]) -> None:
-    """A row a run, with its scores."""
-    _write_csv(path, frame(results))
+    """A row a run, with its scores; bytes as whole numbers."""
+    whole = {score.name: "Int64" for score in SCORES if score.unit == "bytes"}
+    _write_csv(path, frame(results).astype(whole))
 
 
 def write_bundles(folder: Path, results: Iterable[RunResult]) -> list[Path]:
