@@ -180,8 +180,9 @@ def test_a_driver_is_killed_and_one_is_stopped_and_the_next_goes_on(cluster, fop
     first.communicate(timeout=PATIENCE)
     there = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert 0 < len(there) < 6
+    wait_until(lambda: not workers_at_work(tmp_path))
     second = fopng(*asked, "--address", cluster.address)
-    wait_until(lambda: list(tmp_path.rglob("lock")) or second.poll() is not None)
+    wait_until(lambda: workers_at_work(tmp_path) or second.poll() is not None)
     second.send_signal(signal.SIGINT)
     _, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 130, err

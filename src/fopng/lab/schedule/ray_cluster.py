@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
@@ -74,7 +73,8 @@ def import_ray(environment: Mapping[str, str]) -> ModuleType:
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     with from_extra("ray"):
-        return importlib.import_module("ray")
+        import ray
+    return ray
 
 
 def mark(root: Path) -> str:
@@ -103,10 +103,11 @@ def check_shared(root: Path, text: str) -> None:
 
 def check_shared_everywhere(ray: ModuleType, root: Path, text: str) -> None:
     """Have every machine that does runs look for the folder of the runs."""
-    strategy = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Strategy
+
     look = ray.remote(check_shared)
     tasks = [
-        look.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy(node["NodeID"], soft=False)).remote(
+        look.options(num_cpus=0, max_retries=0, scheduling_strategy=Strategy(node["NodeID"], soft=False)).remote(
             root, text
         )
         for node in ray.nodes()
