@@ -39,6 +39,7 @@ COMMANDS: dict[str, Buildable] = {
     "export": _command("Write results into a few small files, to commit.", "Export", "export:export"),
     "restore": _command("Put exported results back into a folder of runs.", "Restore", "export:restore"),
     "show": _command("List the runs, finished or not, or show one of them.", "Show", "show:show"),
+    "watch": _command("Follow the runs in a folder as they go.", "Watch", "watch:watch"),
     "methods": _command("List the methods, or the settings of one.", "Methods", "methods:methods"),
     "benchmarks": _command("List the benchmarks, or the settings of one.", "Benchmarks", "benchmarks:benchmarks"),
     "data": Group("Where the datasets are, getting them, checking them.", DATA),

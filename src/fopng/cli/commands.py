@@ -224,6 +224,22 @@ class Show:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Progress, learning curves, forgetting so far and the time left of the runs in a folder, until Ctrl-C.
+
+    Example: fopng watch runs --serve
+    """
+
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the runs.")] = Path("runs")
+    serve: Annotated[
+        bool, typer.Option("--serve", help="As a page on 127.0.0.1 that refreshes by itself, with the curves.")
+    ] = False
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; 0 for one that is free.")] = 0
+    every: Annotated[int, typer.Option("--every", min=1, help="Seconds between two looks.")] = 2
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Methods:
     """Those of the paper's table come first.
 

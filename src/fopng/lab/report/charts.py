@@ -19,6 +19,8 @@ with from_extra("lab", "charts"):
     import altair as alt
     from altair.utils.schemapi import debug_mode
 
+Layers = alt.LayerChart | alt.FacetChart
+
 SHOWN = "isolated == '' || datum.method == isolated"
 """Whether the page shows a datum in full: a click there isolates a method."""
 
@@ -97,7 +99,7 @@ def style(name: str = "label") -> dict[str, Any]:
 INTERVAL = [alt.Tooltip("interval:N", title="95 %"), alt.Tooltip("seeds:Q", title="seeds")]
 
 
-def lines(rows: pd.DataFrame, x: alt.X, y: str, place: list[alt.Tooltip], *, few: bool) -> alt.LayerChart:
+def lines(rows: pd.DataFrame, x: alt.X, y: str, place: list[alt.Tooltip], *, few: bool) -> Layers:
     """Lines with a band and points."""
     look = looks(rows)
     colour = alt.Color(**style(), scale=look["color"])
@@ -129,7 +131,7 @@ def lines(rows: pd.DataFrame, x: alt.X, y: str, place: list[alt.Tooltip], *, few
     return alt.layer(band, line, point)
 
 
-def over_tasks(rows: pd.DataFrame, y: str) -> alt.LayerChart:
+def over_tasks(rows: pd.DataFrame, y: str) -> Layers:
     """A number of each line after each task."""
     tasks = int(rows["task"].max())
     x = alt.X(
@@ -143,17 +145,17 @@ def over_tasks(rows: pd.DataFrame, y: str) -> alt.LayerChart:
     )
 
 
-def accuracy_curves(rows: pd.DataFrame) -> alt.LayerChart:
+def accuracy_curves(rows: pd.DataFrame) -> Layers:
     """`A_k` after each task, with 68 % bands over seeds, as in the paper's figures."""
     return over_tasks(rows, "mean accuracy, %")
 
 
-def measured_curves(rows: pd.DataFrame) -> alt.LayerChart:
+def measured_curves(rows: pd.DataFrame) -> Layers:
     """What was measured while each task was learnt."""
     return over_tasks(rows, "mean, %")
 
 
-def learning_scatter(spots: pd.DataFrame) -> alt.LayerChart:
+def learning_scatter(spots: pd.DataFrame) -> Layers:
     """Forgetting against learning, with the front of each family."""
     look = looks(spots)
     colour = alt.Color(**style(), scale=look["color"])
@@ -212,7 +214,7 @@ def memory_bars(rows: pd.DataFrame) -> alt.Chart:
 
 def bars(rows: pd.DataFrame, unit: str) -> alt.Chart:
     """A bar for each line, the shortest first."""
-    return (
+    drawn: alt.Chart = (
         alt.Chart(rows)
         .mark_bar(cornerRadiusEnd=2)
         .encode(
@@ -228,6 +230,7 @@ def bars(rows: pd.DataFrame, unit: str) -> alt.Chart:
         )
         .properties(width=560, height=17 * len(rows))
     )
+    return drawn
 
 
 def matrices(rows: pd.DataFrame) -> alt.FacetChart:
@@ -271,7 +274,7 @@ def _few_ticks(tasks: int) -> alt.Axis:
     return alt.Axis(values=[1, *range(step, tasks + 1, step)] if step > 1 else list(range(1, tasks + 1)), labelAngle=0)
 
 
-def response_lines(rows: pd.DataFrame) -> alt.LayerChart:
+def response_lines(rows: pd.DataFrame) -> Layers:
     """The accuracy over the values of a setting, with 95 % bands."""
     setting = str(rows["setting"].iloc[0])
     numbers = rows["number"].astype("float64")
@@ -289,7 +292,7 @@ def response_lines(rows: pd.DataFrame) -> alt.LayerChart:
     else:
         order = rows.assign(n=numbers.fillna(float("inf"))).sort_values("n", kind="stable")["value"].unique()
         x = alt.X("value:O", title=setting, sort=list(order), axis=alt.Axis(labelAngle=0))
-    drawn = lines(rows, x, "accuracy, %", tooltip, few=few)
+    drawn: Layers = lines(rows, x, "accuracy, %", tooltip, few=few)
     if "papers" in rows and rows["papers"].any():
         rule = (
             alt.Chart(rows[rows["papers"]].drop_duplicates("value"))
@@ -300,7 +303,7 @@ def response_lines(rows: pd.DataFrame) -> alt.LayerChart:
     return drawn.properties(width=560, height=300)
 
 
-def pair_grid(rows: pd.DataFrame) -> alt.LayerChart:
+def pair_grid(rows: pd.DataFrame) -> Layers:
     """The held-out accuracy for every pair of two settings' values."""
     down, across = str(rows["down"].iloc[0]), str(rows["across"].iloc[0])
     columns = list(rows.sort_values("column_rank")["column"].unique())

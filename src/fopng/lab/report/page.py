@@ -52,7 +52,7 @@ def report_html(results: Iterable[RunResult], *, title: str, extras: Sequence[Ex
         "lines": {name: lines_of(section) for name, section in zip(charts, sections, strict=True)},
     }
     scripts = [_bundle(), _file("page.js")]
-    page = _template().render(
+    page = template("page.html.jinja").render(
         title=title,
         runs=words.counted(len(runs), "run"),
         answers=answers_of(list(zip(charts, sections, strict=True))),
@@ -64,7 +64,7 @@ def report_html(results: Iterable[RunResult], *, title: str, extras: Sequence[Ex
         families=FAMILIES,
         marks=MARKS,
         data=_in_a_script(data),
-        style=_file("page.css"),
+        style=style(),
         scripts=scripts,
         digests=[_digest(script) for script in scripts],
     )
@@ -130,7 +130,8 @@ def _in_a_script(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _template() -> Any:
+def template(name: str) -> Any:
+    """A template of the report."""
     with from_extra("lab", "the page"):
         import jinja2
 
@@ -142,7 +143,12 @@ def _template() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"number": words.number, "plain": words.plain, "width": lambda e: 100 * e.half_width(0.95)}
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)
+
+
+def style() -> str:
+    """The style of the pages."""
+    return _file("page.css")
 
 
 def _file(name: str) -> str:
