@@ -14,10 +14,10 @@ _PROCESS = Path("/proc/self")
 
 @final
 class Stopwatch:
-    """Seconds by phase, going on from those of an earlier process.
+    """Seconds by phase, added to those of an earlier process.
 
     Args:
-        wait: waits for what was given to a device.
+        wait: waits for the device.
         seconds: those of the earlier process.
     """
 
@@ -27,7 +27,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time inside for a phase; a device's own work is waited for."""
+        """Count the time inside for a phase, the device's own work included."""
         started = time.perf_counter()
         try:
             yield
@@ -37,13 +37,13 @@ class Stopwatch:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait for what was given to a device."""
+    """Wait until a device has done its work."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize()
 
 
 def forget_peak_memory(device: torch.device) -> None:
-    """Start counting anew, where the system can."""
+    """Forget the peak so far, where the system can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
@@ -52,7 +52,7 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most bytes held: by the tensors on a CUDA device, elsewhere by the whole process; None where nobody knows."""
+    """The most bytes held: by the tensors on a CUDA device, elsewhere by the whole process; None where that is unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError, IndexError, ValueError):

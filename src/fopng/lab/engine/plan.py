@@ -18,7 +18,7 @@ Row = tuple[float | None, ...]
 
 
 class MakeOptimizer(Protocol):
-    """A method with its settings, waiting for a model."""
+    """Makes a method's optimizer for a model."""
 
     def __call__(
         self, model: nn.Module, *, first_task: FirstTask, predict: Predict, generator: torch.Generator
@@ -30,7 +30,7 @@ class MakeOptimizer(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run, ready to be done."""
+    """Everything that training a run needs."""
 
     label: str
     """In words, such as `split-mnist fopng seed 0`."""
@@ -56,7 +56,7 @@ class Outcome:
     """What a run has measured so far; None for tasks that were not measured."""
 
     accuracy: list[Row] = field(default_factory=list)
-    """Row k: on test after task k, one number a task."""
+    """Row k: on test after task k, one number per task."""
     validation_accuracy: list[Row] | None = None
     initial_accuracy: Row | None = None
     """Before any training."""
@@ -91,7 +91,7 @@ def mean_row(rows: Sequence[Row]) -> Row:
 @final
 @dataclass
 class Position:
-    """How far a run is: everything before it is done."""
+    """How far a run is."""
 
     stage: int = 0
     epoch: int = 0
@@ -102,4 +102,4 @@ class Position:
 
 
 class Interrupted(Exception):
-    """Work was asked to stop, and is saved."""
+    """Work was asked to stop; it is saved."""

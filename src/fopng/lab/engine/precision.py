@@ -30,11 +30,11 @@ class Precision:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What weights and inputs are held in."""
+        """The type of weights and inputs."""
         return torch.float64 if self.name == "float64" else torch.float32
 
     def passes(self, device: torch.device) -> AbstractContextManager[object]:
-        """Inside, a model's forward pass is computed as in a step."""
+        """Compute a model's forward pass inside as in a step."""
         if self.name != "bfloat16":
             return nullcontext()
         # No cache of rounded weights: a captured step must round those that it finds.
@@ -42,7 +42,7 @@ class Precision:
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Products as this precision says, and on a GPU the same algorithms every time."""
+        """Multiply inside as this precision says, on a GPU with the same algorithms every time."""
         tf32 = self.name == "tf32"
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -1,4 +1,4 @@
-"""The global random states: kept, seeded and put back, so that a run depends on its own seed and nothing else does."""
+"""The global random states: saved, seeded and restored. A run depends on its own seed, and changes nothing outside."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""Independent streams of random numbers from the seed of a run. No method has a part in them."""
+"""Independent streams of random numbers from the seed of a run. They do not depend on the method."""
 
 from dataclasses import dataclass
 from typing import final
@@ -32,7 +32,7 @@ class Seeds:
 
     @property
     def dropout(self) -> int:
-        """Whatever the model draws while it is trained."""
+        """What the model draws in training."""
         return self._derive(_DROPOUT)
 
     def order(self, stage: int, epoch: int, task: int) -> int:
@@ -40,11 +40,11 @@ class Seeds:
         return self._derive(_ORDER, stage, epoch, task)
 
     def interleaving(self, stage: int, epoch: int) -> int:
-        """The order in which several tasks take turns."""
+        """The order of the tasks' batches where several are learnt together."""
         return self._derive(_ORDER, stage, epoch)
 
     def samples(self, *place: int) -> int:
-        """What a dataset of random samples draws at some place: a task, an epoch, its rows."""
+        """What a dataset with random samples draws for a task, an epoch and rows."""
         return self._derive(_SAMPLES, *place)
 
     def _derive(self, *purpose: int) -> int:

@@ -24,9 +24,9 @@ class StackedSamples:
     """One split of every run: `x [R or 1, N, ...]` and `y [R or 1, N]`.
 
     Args:
-        splits: one a run, all of one length.
+        splits: one per run, all of one length.
         device: where the samples live.
-        dtype: of inputs that are no whole numbers.
+        dtype: of inputs that are not whole numbers.
     """
 
     def __init__(self, splits: Sequence[Split], device: torch.device, dtype: torch.dtype = torch.float32) -> None:
@@ -67,9 +67,9 @@ class StackedStream(SampleStream):
         samples: the training samples.
         task: the number of the task, for the model.
         weights: the parameters now, `[R, *shape]`.
-        generators: one for each run; each draws what the run would draw alone.
-        alive: which runs still go on, `[R]`; one whose Fisher or gradients are not finite is struck out here, and has zeros in
-            their place.
+        generators: one per run; each draws what the run would draw alone.
+        alive: which runs still have finite numbers, `[R]`; a run whose Fisher or gradients are not finite is marked here, and
+            they become zeros.
         memory_limit: bytes that an estimate holds at a time; None for `held_at_most`.
     """
 

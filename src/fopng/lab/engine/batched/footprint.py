@@ -18,17 +18,17 @@ from fopng.optim.projected_base import Projected
 from fopng.optim.replay_base import Replay
 
 VECTORS = 16
-"""Vectors of the size of the weights that a run holds at a time, at the most: gradients, steps, Fishers, moments and so on."""
+"""Vectors of the size of the weights that a run holds at most: gradients, steps, Fishers, moments and so on."""
 
 SHARE = 0.8
-"""The share of the free memory that is planned with; the rest is for what the allocator cannot use."""
+"""The share of the free memory to plan with; the allocator cannot use all."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @final
 class Footprint:
-    """The memory that runs like these take side by side: so much at any rate, and so much for each.
+    """The memory that runs like these take side by side: a common part and a part for each.
 
     Args:
         plans: two of the runs, or one.
@@ -54,12 +54,12 @@ class Footprint:
         )
 
     def count(self, free: int) -> int:
-        """How many runs fit into so many bytes, one at least."""
+        """How many runs fit into so many bytes, at least one."""
         return max(1, int((SHARE * free - self.common) // self.each))
 
 
 def free_memory(device: torch.device) -> int | None:
-    """The bytes that can still be had on a device; None where nobody knows."""
+    """The free bytes of a device; None where that is unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -78,7 +78,7 @@ def _available() -> int | None:
 
 
 def _allowed() -> int | None:
-    """What the container that this process is in may still take."""
+    """What this process's container may still take."""
     try:
         limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def _allowed() -> int | None:
 @final
 @dataclass(frozen=True)
 class _Samples:
-    """Bytes of samples, task by task: of those that all runs share, and of those that each has of its own."""
+    """Bytes of samples, task by task: shared by all runs, and of each run's own."""
 
     shared: list[int]
     own: list[int]
@@ -107,7 +107,7 @@ def _split_bytes(split: Split, numbers: int) -> int:
 
 
 def _rehearsal_bytes(runs: StackedRuns) -> int:
-    """The samples that a run keeps, while they are joined to the earlier ones, and what a pass over some of them takes."""
+    """Bytes of the samples that a run keeps (while new ones are joined to them) and of a pass over some of them."""
     method, stream = runs.pipeline.method, runs.plans[0].stream
     if not isinstance(method, Replay):
         return 0
@@ -121,7 +121,7 @@ def _rehearsal_bytes(runs: StackedRuns) -> int:
 
 
 def _stored_bytes(runs: StackedRuns) -> int:
-    """The gradients that a run stores, while they are joined to the earlier ones, and their Gram matrices."""
+    """Bytes of the gradients that a run stores (while new ones are joined to them) and of their Gram matrices."""
     method = runs.pipeline.method
     if not isinstance(method, Projected):
         return 0

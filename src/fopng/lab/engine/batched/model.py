@@ -1,4 +1,4 @@
-"""R runs made one: their weights `[R, p]`, their settings `[R]`, one model to ask them all with."""
+"""R models as one: weights `[R, p]`, settings `[R]`, and one forward pass for all."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ from fopng.optim.settings import settings_of
 
 
 class NotStackable(ValueError):
-    """These runs cannot be done side by side; one by one they can."""
+    """These runs cannot be batched; train them one by one."""
 
 
 def stack_methods(
@@ -49,18 +49,18 @@ def stack_rates(rates: Sequence[float], theta: Tensor) -> float | Tensor:
 
 @final
 class StackedModel:
-    """Models of one architecture with weights of their own, asked together under `torch.func.vmap`.
+    """Models of one architecture with weights of their own, run together under `torch.func.vmap`.
 
     Args:
-        models: one a replica; the first lends its code, all lend their weights.
+        models: one per replica; the code is the first one's.
         layout: the flat order.
-        dropout_seeds: one a replica, for the masks of `fopng.lab.benchmarks.dropout.Dropout`; by default the replica's number.
+        dropout_seeds: one per replica, for the masks of `fopng.lab.benchmarks.dropout.Dropout`; by default the replica's number.
         precision: how the passes of a step are computed.
 
     Attributes:
         theta: the weights, `[R, p]`.
         weights: the same by name, `[R, *shape]`, in the same memory.
-        step: how many steps of the runs are done, on the device; decides the masks.
+        step: how many steps are done, on the device; decides the dropout masks.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class StackedModel:
         return {name: value.detach().requires_grad_() for name, value in split.items()}
 
     def heads(self, tasks: Sequence[int]) -> list[tuple[str, ...]] | None:
-        """The parameters of each task's head; None where the network does not say, or where one cannot stand for another."""
+        """The parameters of each task's head; None where the network does not say, or where their shapes differ."""
         if not (isinstance(self.template, Network) and self.template.differs_in_heads_alone()):
             return None
         heads = [self.template.head_parameters(task) for task in tasks]
@@ -113,7 +113,7 @@ class StackedModel:
         return heads if len(shapes) == 1 and None not in shapes.pop() else None
 
     def repeated(self, heads: Sequence[Sequence[str]]) -> Tensor:
-        """The weights once for each of k heads, `[R k, p]`, each head in the place of the first."""
+        """The weights repeated for k heads, `[R k, p]`, each head moved to the place of the first."""
         wide = self.theta.repeat_interleave(len(heads), 0)
         own, places = self.weights.parts, self.layout.split(wide)
         for number, names in enumerate(heads):
@@ -122,7 +122,7 @@ class StackedModel:
         return wide
 
     def next_keys(self) -> Tensor | None:
-        """The keys of this step's dropout, `[R]`; the step is counted, all on the device. None where nothing is dropped."""
+        """The keys of this step's dropout, `[R]`; counts the step, all on the device. None without dropout."""
         if self._keys is None:
             return None
         keys = self._keys(self.step)
@@ -139,7 +139,7 @@ class StackedModel:
     ) -> Tensor:
         """Logits `[R, n, outputs]` of inputs `[R, n, ...]`, as a step computes them; `keys [R]` decide what is dropped.
 
-        The backward pass may write the gradient of a weight into the one of its name in `gradients`, and give that.
+        The backward pass may write the gradient of a weight into the tensor of its name in `gradients`, and return that.
         """
         with self.precision.passes(x.device):
             return self.answers(weights, x, task, keys, gradients)

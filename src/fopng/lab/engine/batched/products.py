@@ -55,7 +55,7 @@ class LayersAsProducts(TorchFunctionMode):
 
 
 def _plain(weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
-    """Whether a convolution is of the kind that is written as a product."""
+    """Whether a convolution can be written as a product."""
     ones = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and bias is not None
     kernel = weight.shape[-2:]
     return (
@@ -87,7 +87,7 @@ def _as_computed(*tensors: Tensor) -> list[Tensor]:
 
 @final
 class _Linear(torch.autograd.Function):
-    """A `Linear` layer that knows what to do under `vmap`; it is differentiated only there."""
+    """A `Linear` layer that has a rule for `vmap`; it is differentiated only there."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, place: Place) -> Tensor:
@@ -135,13 +135,13 @@ class _LinearProducts(torch.autograd.Function):
 
 
 def _fitting(place: Tensor | None, *operands: Tensor) -> Tensor | None:
-    """A place for a result of these operands, where it has their precision."""
+    """The place, if it has the precision of the operands."""
     return place if place is not None and all(place.dtype == operand.dtype for operand in operands) else None
 
 
 @final
 class _Convolution(torch.autograd.Function):
-    """A convolution that knows what to do under `vmap`; it is differentiated only there."""
+    """A convolution that has a rule for `vmap`; it is differentiated only there."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, padding: tuple[int, int]) -> Tensor:
@@ -184,7 +184,7 @@ class _FusedConvolution(torch.autograd.Function):
 
 @final
 class _PatchProducts(torch.autograd.Function):
-    """The same with the patches written out: the plain twin, for every device and precision."""
+    """The same with the patches written out, for every device and precision."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Samples of R runs to keep, and the gradients on them in the middle of a step."""
+"""Rehearsal of R runs: samples to keep, and gradients on kept samples during a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from fopng.memory.replay_samples import Drawn
 from fopng.optim.replay_base import stacked
 
 ASKED = 64
-"""Samples of each run that are asked about at a time: a convolution of many runs holds a lot."""
+"""Samples of each run in one forward pass: a convolution of many runs needs much memory."""
 
 IN_A_PASS = 256
-"""Samples of each run that are rehearsed in one pass at the most, where several small draws go together."""
+"""Samples of each run that are rehearsed in one pass at most, where several small draws are joined."""
 
 
 @final
@@ -58,7 +58,7 @@ class StackedTaskSamples:
         return torch.stack([torch.randint(KEYS, (), generator=g) for g in self.stream.generators]).to(self._device)
 
     def learnt(self) -> Learnt:
-        """The number of the task; its head is chosen by that."""
+        """The number of the task, which chooses its head."""
         return Learnt(self.stream.task)
 
     def as_task(self, batch: Batch, task: TaskName) -> Batch:
@@ -70,7 +70,7 @@ class StackedTaskSamples:
         return torch.cat([self._asked(part) for part in _parts(batch, 1)], 1)
 
     def answered_alike(self, batch: Batch, tasks: Sequence[TaskName]) -> bool:
-        """By asking."""
+        """Whether the models answer a few samples alike for all these tasks."""
         few = take(batch, torch.arange(min(FEW, sample_count(batch, 1))), 1)
         return same_answers([self._asked(self.as_task(few, task)) for task in tasks])
 
@@ -97,11 +97,11 @@ def _parts(batch: Batch, axis: int) -> Iterator[Batch]:
 
 @final
 class StackedRehearser:
-    """The models of R runs in the middle of a step.
+    """The models of R runs during a step, for methods that rehearse.
 
     Args:
         model: the weights.
-        keys: of what is dropped, `[R]`; None where nothing is.
+        keys: of the dropout masks, `[R]`; None without dropout.
     """
 
     def __init__(self, model: StackedModel, keys: Tensor | None) -> None:
@@ -112,7 +112,7 @@ class StackedRehearser:
         return self._differentiated(drawn, self._model.leaves(), self._keys)
 
     def gradients(self, drawn: Sequence[Drawn]) -> Vector:
-        """The gradient on each of these draws, `[R, k, *shape]`; small ones that are alike in one pass, as if they were runs."""
+        """The gradient on each of these draws, `[R, k, *shape]`; small alike draws are joined in one pass."""
         found = [self._of_group(group) for group in _small_groups(drawn, self._model.theta)]
         return found[0] if len(found) == 1 else reduce(join_rows, found)
 
@@ -140,12 +140,12 @@ class StackedRehearser:
         return Vector({name: g for name, g in zip(leaves, found, strict=True) if g is not None}, 1)
 
     def together(self, g: Vector) -> Vector:
-        """Runs side by side are in one process."""
+        """The gradient itself: runs side by side are in one process."""
         return g
 
 
 def _by_head(rows: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> dict[str, Tensor]:
-    """What was found of the first head, `[R, k, *shape]`, for the head that each draw was answered through; zero for its others."""
+    """Move the gradients of the first head, `[R, k, *shape]`, to the head of each draw; zero for the other heads."""
     moved: dict[str, Tensor] = {}
     for number, names in enumerate(heads):
         for first, own in zip(heads[0], names, strict=True):
@@ -155,12 +155,12 @@ def _by_head(rows: dict[str, Tensor], heads: Sequence[Sequence[str]]) -> dict[st
 
 
 def draws_in_a_pass(samples: int, draws: int, theta: Tensor) -> int:
-    """How many draws of so many samples go together; on a CPU one: no faster for the MLP, slower for the ConvNet."""
+    """How many draws of so many samples are joined; on a CPU one: more are no faster for the MLP, slower for the ConvNet."""
     return max(1, min(draws, IN_A_PASS // samples)) if theta.is_cuda or usable(theta) else 1
 
 
 def _small_groups(drawn: Sequence[Drawn], theta: Tensor) -> Iterator[list[Drawn]]:
-    """Draws that follow each other, of one shape and with targets of their own, as many as are taken in one pass."""
+    """Consecutive draws of one shape and with targets of their own, as many as fit in one pass."""
     group: list[Drawn] = []
     for each in drawn:
         fits = len(group) < draws_in_a_pass(each.shares.shape[-1], len(drawn), theta)

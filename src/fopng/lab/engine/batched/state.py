@@ -1,4 +1,4 @@
-"""R runs as one: their weights, their method, what they draw from, and which of them still go on."""
+"""R runs as one: weights, method, generators, and which of them still have finite numbers."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -17,19 +17,19 @@ from fopng.lab.engine.stages import Stage, in_precision, predict_task
 from fopng.optim.pipeline import Pipeline
 
 TRIAL = 2
-"""Samples that the stacked model is tried on before anything starts."""
+"""Samples of the trial that a stacked model must pass before training."""
 
 
 @final
 class StackedRuns:
-    """The runs of a wave, ready to be trained together; `NotStackable` says why they cannot be.
+    """Runs that are trained together; `NotStackable` says why they cannot be.
 
     Args:
         plans: the runs.
         device: where they are done.
 
     Attributes:
-        alive: which of them still go on, `[R]`.
+        alive: which of them still have finite numbers, `[R]`.
         sample_bytes: the memory that estimates on one sample of one run take.
         gradient_bytes: the memory that one stored gradient of one run takes.
     """
@@ -70,31 +70,31 @@ class StackedRuns:
         return len(self.plans)
 
     def verify(self, samples: StackedSamples, task: int) -> bool:
-        """Have the model's gradients for a task proven before they are used, by a run whose numbers allow it; say if any go on."""
+        """Check the model's gradients for a task on a run with finite numbers, before they are used; False if none has any."""
         while self.mask_diverged():
             few = samples.rows(torch.zeros(self.count, TRIAL, dtype=torch.int64, device=self.device))
             try:
                 self.source.bytes_per_sample((*few, task), self.model.weights)
             except NotFinite:
-                # The proof is the first run's: alone, it would have ended here.
+                # The check uses the first run: alone, it would have ended here.
                 self.alive[0] = False
             else:
                 return True
         return False
 
     def mask_diverged(self) -> bool:
-        """Give runs that have diverged the weights of one that has not, so that nothing they compute can hurt; say if any go on."""
+        """Give diverged runs the weights of one that has not diverged, so that they cannot raise; False if all have."""
         going = self.alive.nonzero().flatten().tolist()
         if going and len(going) < self.count:
             self.model.theta[~self.alive] = self.model.theta[going[0]].clone()
         return bool(going)
 
     def note_diverged(self) -> None:
-        """Strike out runs whose weights are no longer numbers."""
+        """Mark runs whose weights are not finite as diverged."""
         self.alive.logical_and_(self.model.theta.isfinite().all(-1))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes while the runs go on."""
+        """Everything that training changes."""
         return {
             "theta": self.model.theta,
             "state": to_plain(self.pipeline.state),
@@ -113,7 +113,7 @@ class StackedRuns:
             generator.set_state(held)
 
     def _tried(self) -> tuple[int, int]:
-        """Ask the model for all runs at once, as a step and an estimate will; the bytes of one sample and of one gradient."""
+        """Try a step and an estimate of all runs at once; the bytes of one sample and of one gradient."""
         train = self.plans[0].stream[0].train
         x, y = train.read(torch.zeros(TRIAL, dtype=torch.int64), self.device)
         x = in_precision(x, self.model.theta.dtype).expand(self.count, *x.shape)

@@ -20,23 +20,23 @@ from fopng.optim.method import Prepared, Running, Taken
 from fopng.optim.pipeline import Pipeline
 
 WARM_STEPS = 3
-"""Steps taken before a graph is captured, so that libraries have set themselves up and every state vector exists."""
+"""Steps taken before a graph is captured, so that libraries are initialised and every state tensor exists."""
 
 
 @final
 class Stepper:
-    """Takes the steps of an epoch: gradient, update, new weights, all on the device, nothing waited for.
+    """Takes the steps of an epoch: gradient, update, new weights, all on the device, without waiting for it.
 
     Args:
         model: the weights.
         pipeline: the method.
         lr: the learning rate, a number or one for each replica `[R]`.
-        alive: which runs go on, `[R]`; a run whose step is not finite stops there, and the others do not notice.
-        plain: whether plain SGD takes the steps, and the method at most watches.
+        alive: which runs go on, `[R]`; a run whose step is not finite stops there, without effect on the others.
+        plain: whether plain SGD takes the steps, and the method only watches.
 
     Attributes:
         taken: the last step.
-        loss: that of each run before it, `[R]`.
+        loss: of each run at the last step, `[R]`.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Stepper:
         return taken
 
     def _kept_in_place(self, running: Running, before: Running) -> Running:
-        """What a step changed, written where it was, so that a graph finds it there again.
+        """Write what a step changed into the old tensors, where a captured graph reads it.
 
-        What is new and lies where the next gradient is written gets memory of its own.
+        A new tensor in the memory of the next gradient is copied.
         """
 
         def kept(new: Tensor, old: Tensor | None) -> Tensor:
@@ -152,7 +152,7 @@ class Stepper:
             after(step)
 
     def forget_graph(self) -> None:
-        """Capture the step again: tensors that it reads are others now."""
+        """Capture the step again, because tensors that it reads were replaced."""
         self._replay = self._captured = None
 
     def _replayed(self, advance: Callable[[], None]) -> Callable[[], None]:
@@ -180,7 +180,7 @@ def captured(advance: Callable[[], None]) -> torch.cuda.CUDAGraph:
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """No garbage is collected inside: an earlier graph among it gives its memory back, which ends a capture with an error."""
+    """Collect no garbage inside: freeing an earlier graph would end a capture with an error."""
     collected = gc.isenabled()
     gc.disable()
     try:
