@@ -126,10 +126,9 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 def evidence_words(evidence: Evidence) -> str:
     """A number behind a verdict, with its interval."""
-    factor, unit = (100, " points") if evidence.unit == "points" else (1, " times")
-    mean, low, high = (factor * value for value in (evidence.estimate.mean, *evidence.interval()))
-    interval = "one seed, no interval" if low != low else f"95 %: {low:.2f} to {high:.2f}"
-    return f"{evidence.words}: {mean:.2f}{unit} ({interval}; {evidence.verdict().value})"
+    mean, low, high = (evidence.shown(value).split()[0] for value in (evidence.estimate.mean, *evidence.interval()))
+    interval = f"95 %: {low} to {high}" if evidence.estimate.count > 1 else "one seed, no interval"
+    return f"{evidence.words}: {mean} {evidence.unit} ({interval}; {evidence.verdict().value})"
 
 
 def pages(options: Pages) -> None:

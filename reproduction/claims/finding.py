@@ -57,6 +57,10 @@ class Evidence:
             return Verdict.HOLDS
         return Verdict.FAILS if high < self.region.above or low > self.region.below else Verdict.OPEN
 
+    def shown(self, value: float) -> str:
+        """A value of this kind: percentage points, or a factor."""
+        return f"{100 * value:.2f}" if self.unit == "points" else f"{value:.2f} times"
+
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {

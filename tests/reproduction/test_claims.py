@@ -12,6 +12,7 @@ from fopng.lab.runs.settings import defaults_of, find_method
 from paper_runs import paper_run
 from reproduction.claims import CLAIMS, NO_RUNS, judge
 from reproduction.claims.finding import Verdict
+from reproduction.claims.section import sections
 from sweep_runs import held_out
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "fopng.tex"
@@ -193,6 +194,16 @@ def test_a_finding_is_json_and_knows_its_runs():
     json.dumps([finding.as_dict() for finding in found.values()], allow_nan=False)
     own = [r for r in results if r.config.benchmark == "rotated-mnist" and r.config.method in ("fopng", "ewc")]
     assert runs_of(found["rotated-mnist-ewc"]) == {run.config.key for run in own}
+
+
+def test_a_page_has_the_claims_that_runs_speak_of():
+    [extra] = sections(comparisons())
+    assert "<h3>rotated-mnist-ewc</h3>" in extra.html
+    assert f"✓ holds: {MATCHED}" in extra.html.replace("&#x27;", "'")
+    assert re.search(r"split-mnist: final accuracy of fopng less that of sgd</th><td>20.00</td><td>\S+ to", extra.html)
+    assert re.search(r"seconds of fopng over those of ewc</th><td>1.60 times</td><td>1.60 times to", extra.html)
+    assert "alpha-robust" not in extra.html
+    assert sections([held_out(0.5, benchmark="mine")]) == []
 
 
 def plain(tex):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import fopng
-from fopng.cli.reproduction import reproduction
+from fopng.cli.reproduction import claims_of, reproduction
 
 
 @pytest.fixture
@@ -30,6 +30,10 @@ def test_without_one_the_commands_say_where_to_get_it(elsewhere, command_line, c
     assert "Expected the folder reproduction of a clone of fopng, got none. Clone the repository" in err
     assert "FOPNG_REPRODUCTION" in err
     assert "Clone the repository" in command_line(command, "--help")[1]
+
+
+def test_without_one_a_page_has_no_claims(elsewhere):
+    assert claims_of([]) == []
 
 
 @pytest.mark.parametrize("place", ["clone", "here/below", "here", "named"])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import typer
 
 import fopng
+
+if TYPE_CHECKING:
+    from fopng.lab.report.page import Extra
+    from fopng.lab.runs.result import RunResult
 
 FOLDER, VARIABLE = "reproduction", "FOPNG_REPRODUCTION"
 
@@ -46,6 +50,12 @@ _MISSING = f"Clone the repository of fopng, then work inside it, or set {VARIABL
 
 def _refuse() -> None:
     raise ValueError(f"Expected the folder {FOLDER} of a clone of fopng, got none. {_MISSING}")
+
+
+def claims_of(results: Sequence[RunResult]) -> list[Extra]:
+    """What these runs say of the paper's claims, for a page; nothing where the reproduction is not there."""
+    module = reproduction("claims.section")
+    return [] if module is None else module.sections(results)
 
 
 def reproduction(part: str) -> ModuleType | None:

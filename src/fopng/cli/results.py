@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from fopng.cli.reproduction import claims_of
 from fopng.lab.choices import ProtocolName
 from fopng.lab.report.tables import terminal_tables
 from fopng.lab.runs.reference import intransigence, joint_runs
@@ -30,11 +31,11 @@ def show_results(results: Sequence[RunResult], *, as_json: bool, out: Path | Non
 
 
 def write_page(path: Path, results: Sequence[RunResult], *, title: str) -> None:
-    """Write the page of these results, and say where it is."""
+    """Write the page of these results, with the paper's claims where they can be judged, and say where it is."""
     from fopng.lab.report.page import write_report  # here, because charts take a second to import
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_report(path, results, title=title)
+    write_report(path, results, title=title, extras=claims_of(results))
     say_written(path)
 
 
