@@ -3,7 +3,10 @@
 import io
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 
@@ -115,3 +118,24 @@ def test_the_page_is_on_this_machine_alone_and_runs_nothing(tmp_path):
 def test_a_port_that_is_taken(tmp_path):
     with server(tmp_path, 0, every=2) as served, pytest.raises(ValueError, match="Expected a port that is free"):
         server(tmp_path, served.server_address[1], every=2)
+
+
+def test_the_command_prints_one_snapshot(tmp_path, command_line):
+    begun(tmp_path, STARTED, step(100, 1025.0))
+    code, out, _ = command_line("watch", str(tmp_path), "--json")
+    assert (code, [run["share"] for run in json.loads(out)]) == (0, [0.25])
+    code, out, _ = command_line("watch", str(tmp_path))
+    assert (code, "1 under way" in out) == (0, True)
+    code, out, err = command_line("watch", str(tmp_path / "nowhere"))
+    assert (code, out) == (2, "")
+    assert "Expected a folder of runs" in err
+
+
+def test_ctrl_c_ends_the_server_in_silence(tmp_path):
+    command = [sys.executable, "-m", "fopng", "watch", str(tmp_path), "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert told.startswith("Watching ")
+    assert (out, "Traceback" in err) == ("", False)
