@@ -3,7 +3,11 @@
 import json
 import sys
 
+import numpy as np
 import pytest
+
+from fopng.lab.benchmarks import find_benchmark
+from fopng.lab.data import DATASETS, Dataset
 
 MINE = '''
 import numpy as np
@@ -90,3 +94,14 @@ def test_a_file_with_a_hash(run, empty_machine):
     code, message = run("split-mine:FILE", "sgd", "--data-dir", str(empty_machine / "data"))
     assert code == 1
     assert "table.csv: Expected a file of the hash HASH, got other contents" in message
+
+
+def test_a_registered_one_is_listed_and_has_nothing_to_fetch(empty_machine, monkeypatch, command_line):
+    monkeypatch.setitem(DATASETS, "readings", Dataset("readings", lambda: (np.ones((20, 3)), np.arange(20) % 2)))
+    code, out, _ = command_line("data", "list")
+    assert (code, "returned by a function" in " ".join(out.split())) == (0, True)
+    assert json.loads(command_line("data", "list", "--json")[1])[-1]["state"] == "embedded"
+    assert command_line("data", "fetch", "readings")[:2] == (0, "readings: already here\n")
+    assert command_line("data", "verify", "readings")[0] == 0
+    stream = find_benchmark("split-readings").build(seed=0, validation=False)
+    assert (len(stream), stream.input_shape) == (1, (3,))

@@ -28,7 +28,7 @@ def list_datasets(options: DataList) -> None:
         facts = _described(DATASETS[name], each)
         where = {
             "missing": f"not here; fopng data fetch {name}",
-            "embedded": "in an installed package",
+            "embedded": "in an installed package" if "train" in facts else "returned by a function",
             "other contents": f"{each.place} has other contents; fopng data fetch {name}",
         }
         samples = f"{facts['train']:,} + {facts['test']:,}" if "train" in facts else ""
@@ -63,14 +63,15 @@ def fetch(options: DataFetch) -> None:
         show_json(done)
         return
     for each in done:
-        typer.echo(f"{each['name']}: {each['source']}\n  {each['place']}")
+        typer.echo(f"{each['name']}: {each['source']}" + (f"\n  {each['place']}" if each["place"] else ""))
 
 
 def verify(options: DataVerify) -> None:
     """Read every copy, and raise when one is wrong."""
     chosen = [find_dataset(name) for name in options.names or DATASETS]
     checks = [(dataset.name, check) for dataset in chosen for check in verify_dataset(dataset, options.data_dir)]
-    absent = sorted(set(options.names or ()) - {name for name, _ in checks})
+    unchecked = set(options.names or ()) - {name for name, _ in checks}
+    absent = sorted(name for name in unchecked if status(find_dataset(name), options.data_dir).state == "missing")
     if options.as_json:
         show_json([{"name": name, "place": check.place, "problem": check.problem} for name, check in checks])
     elif checks:
