@@ -22,19 +22,9 @@ PROMISED = {
 
 
 @pytest.fixture
-def fopng(shared_cache, tmp_path, monkeypatch, command_line):
-    """Run the command line here; returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FOPNG_DEBUG", raising=False)
-    monkeypatch.delenv("FOPNG_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return command_line
-
-
-def result(fopng, *arguments):
-    code, out, err = fopng("run", *arguments, *QUICK, "--json")
-    assert code == 0, err
-    return json.loads(out)
+def results(fopng):
+    """Quick runs, as `--json` prints them."""
+    return lambda words: fopng(f"run {words}", *QUICK, "--json").json
 
 
 def numbers(results):
@@ -44,61 +34,53 @@ def numbers(results):
 
 class TestRun:
     @pytest.mark.parametrize("method", METHODS)
-    def test_every_method(self, fopng, method):
-        [found] = result(fopng, "split-digits", method)
+    def test_every_method(self, results, method):
+        [found] = results(f"split-digits {method}")
         assert set(found) >= PROMISED
         assert (found["benchmark"], found["dataset"], found["scenario"]) == ("split-digits", "digits", "domain")
         assert (found["protocol"], found["method"], found["seed"]) == ("matched", method, 0)
         assert found["average_accuracy"][-1] > 0.3
 
     def test_a_table_and_where_the_runs_are(self, fopng):
-        code, out, err = fopng("run", "split-digits", "sgd", *QUICK)
-        assert code == 0
-        assert "sgd" in out
-        assert max(map(len, out.splitlines())) <= 80
-        assert "Runs in runs." in err
+        said = fopng("run split-digits sgd", *QUICK)
+        assert "sgd" in said.out
+        assert max(map(len, said.out.splitlines())) <= 80
+        assert "Runs in runs." in said.err
 
     @pytest.mark.parametrize("as_json", [(), ("--json",)])
-    def test_with_nothing_to_do_each_result_is_parsed_once(self, fopng, monkeypatch, as_json):
-        keys = [each["key"] for each in result(fopng, "split-digits", "sgd", "--seeds", "2")]
+    def test_with_nothing_to_do_each_result_is_parsed_once(self, fopng, results, monkeypatch, as_json):
+        keys = [each["key"] for each in results("split-digits sgd --seeds 2")]
         parsed, parse = [], RunResult.from_dict
         monkeypatch.setattr(RunResult, "from_dict", lambda members: parsed.append(members["key"]) or parse(members))
-        assert fopng("run", "split-digits", "sgd", "--seeds", "2", *QUICK, *as_json)[0] == 0
+        fopng("run split-digits sgd --seeds 2", *QUICK, *as_json)
         assert sorted(parsed) == sorted(keys)
 
-    def test_a_finished_run_is_not_done_again_unless_asked(self, fopng, tmp_path):
-        first = result(fopng, "split-digits", "sgd")
+    def test_a_finished_run_is_not_done_again_unless_asked(self, results, tmp_path):
+        first = results("split-digits sgd")
         [file] = tmp_path.rglob("result.json")
         written = file.stat().st_mtime_ns
-        assert result(fopng, "split-digits", "sgd") == first
+        assert results("split-digits sgd") == first
         assert file.stat().st_mtime_ns == written
-        again = result(fopng, "split-digits", "sgd", "--again")
+        assert numbers(results("split-digits sgd --again")) == numbers(first)
         assert file.stat().st_mtime_ns != written
-        assert numbers(again) == numbers(first)
 
-    def test_seeds(self, fopng):
-        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "2")] == [0, 1]
-        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "4,1")] == [4, 1]
-        assert [each["seed"] for each in result(fopng, "split-digits", "sgd", "--seeds", "7,3-5")] == [7, 3, 4, 5]
+    @pytest.mark.parametrize(("told", "seeds"), [("2", [0, 1]), ("4,1", [4, 1]), ("7,3-5", [7, 3, 4, 5])])
+    def test_seeds(self, results, told, seeds):
+        assert [each["seed"] for each in results(f"split-digits sgd --seeds {told}")] == seeds
 
-    def test_protocols(self, fopng):
-        matched, printed = (
-            result(fopng, "split-digits", "adam", "--protocol", name)[0] for name in ("matched", "printed")
-        )
-        assert matched["config"]["first_task_lr"] == 0.01
-        assert printed["config"]["first_task_lr"] is None
+    def test_protocols(self, results):
+        [matched], [printed] = (results(f"split-digits adam --protocol {name}") for name in ("matched", "printed"))
+        assert (matched["config"]["first_task_lr"], printed["config"]["first_task_lr"]) == (0.01, None)
         assert matched["accuracy"][0] != printed["accuracy"][0]
 
-    def test_scenario_dataset_model_and_validation(self, fopng):
-        words = "--dataset digits --scenario task --model convnet --threads 1 --validation"
-        [found] = result(fopng, "split-mnist", "fng", *words.split())
+    def test_scenario_dataset_model_and_validation(self, results):
+        [found] = results("split-mnist fng --dataset digits --scenario task --model convnet --threads 1 --validation")
         assert (found["benchmark"], found["dataset"], found["scenario"]) == ("split-mnist", "digits", "task")
         assert found["config"]["model"] == "convnet"
         assert len(found["validation_accuracy"]) == 2
 
-    def test_threads_and_trackers(self, fopng, tmp_path):
-        words = "--threads 1 --track tensorboard --track wandb --engine single --device cpu"
-        result(fopng, "split-digits", "sgd", *words.split())
+    def test_threads_and_trackers(self, results, tmp_path):
+        results("split-digits sgd --threads 1 --track tensorboard --track wandb --engine single --device cpu")
         assert list(tmp_path.rglob("tensorboard/events*"))
         assert list(tmp_path.rglob("wandb/offline-run-*/*.wandb"))
 
@@ -117,37 +99,29 @@ class TestRun:
             "    def forward(self, x, task):\n"
             "        return self.heads[task](x)\n"
         )
-        code, out, err = fopng(
-            "run", "tasks_of_mine:stream", "fopng", "--model", "tasks_of_mine:Model", "--epochs", "1", "--json"
-        )
-        assert code == 0, err
-        assert json.loads(out)[0]["scenario"] == "task"
+        line = "run tasks_of_mine:stream fopng --model tasks_of_mine:Model --epochs 1 --json"
+        assert fopng(line).json[0]["scenario"] == "task"
 
-    def test_a_damaged_result_is_told_and_done_again(self, fopng, tmp_path):
-        first = result(fopng, "split-digits", "sgd")
+    def test_a_damaged_result_is_told_and_done_again(self, fopng, results, tmp_path):
+        first = results("split-digits sgd")
         [file] = tmp_path.rglob("result.json")
         os.truncate(file, 100)
-        code, out, err = fopng("run", "split-digits", "sgd", *QUICK, "--json")
-        assert code == 0
-        assert "It is done again." in err
-        assert numbers(json.loads(out)) == numbers(first)
+        said = fopng("run split-digits sgd", *QUICK, "--json")
+        assert "It is done again." in said.err
+        assert numbers(said.json) == numbers(first)
 
-    def test_a_divergence_is_a_result(self, fopng):
-        [found] = result(fopng, "split-digits", "sgd", "--set", "lr=1e30")
-        assert found["status"] == "diverged"
-        assert len(found["accuracy"]) == 1
+    def test_a_divergence_is_a_result(self, results):
+        [found] = results("split-digits sgd --set lr=1e30")
+        assert (found["status"], len(found["accuracy"])) == ("diverged", 1)
 
     def test_a_memory_that_is_full_is_told_once(self, fopng):
-        code, _, err = fopng("run", "split-digits", "ogd", *QUICK, "--set", "max_directions=90", "--seeds", "2")
-        assert code == 0
-        assert err.count("The gradient memory is full") == 1
+        said = fopng("run split-digits ogd --set max_directions=90 --seeds 2", *QUICK)
+        assert said.err.count("The gradient memory is full") == 1
 
 
 class TestCompare:
     def test_the_papers_seven_start_alike_and_leave_a_page(self, fopng, tmp_path):
-        code, out, err = fopng("compare", "split-digits", *QUICK, "--json")
-        assert code == 0, err
-        found = json.loads(out)
+        found = fopng("compare split-digits --json", *QUICK).json
         assert [each["method"] for each in found] == ["sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher"]
         assert len({tuple(each["accuracy"][0]) for each in found}) == 1
         assert len({tuple(each["initial_accuracy"]) for each in found}) == 1
@@ -155,111 +129,89 @@ class TestCompare:
 
     def test_the_comparison_has_a_name(self, fopng, tmp_path):
         for name in ((), ("--experiment", "mine")):
-            assert fopng("compare", "split-digits", "sgd", *QUICK, *name)[0] == 0
+            fopng("compare split-digits sgd", *QUICK, *name)
         [path] = tmp_path.rglob("result.json")
         assert json.loads(path.read_text())["experiments"] == ["comparison", "comparison/mine"]
 
     def test_settings_for_one_of_them(self, fopng, tmp_path):
-        code, out, _ = fopng(
-            "compare", "split-digits", "sgd", "fng", *QUICK, "--set", "sgd.lr=0.5", "--set", "damping=0.5",
-            "--page", "page.html", "--json",
-        )  # fmt: skip
-        assert code == 0
-        assert [each["settings"]["lr"] for each in json.loads(out)] == [0.5, 1e-3]
+        line = "compare split-digits sgd fng --set sgd.lr=0.5 --set damping=0.5 --page page.html --json"
+        assert [each["settings"]["lr"] for each in fopng(line, *QUICK).json] == [0.5, 1e-3]
         assert (tmp_path / "page.html").exists()
 
-    def test_two_processes(self, fopng):
-        code, out, err = fopng("compare", "split-digits", "sgd", "ogd", *QUICK, "--jobs", "2", "--json")
-        assert code == 0
-        assert numbers(json.loads(out)) == numbers(
-            [*result(fopng, "split-digits", "sgd"), *result(fopng, "split-digits", "ogd")]
-        )
-        assert "run 2/2" in err
+    def test_two_processes(self, fopng, results):
+        said = fopng("compare split-digits sgd ogd --jobs 2 --json", *QUICK)
+        assert numbers(said.json) == numbers([*results("split-digits sgd"), *results("split-digits ogd")])
+        assert "run 2/2" in said.err
 
 
 class TestReportAndShow:
     @pytest.fixture(autouse=True)
-    def _runs(self, fopng):
+    def _runs(self, results):
         for method in ("sgd", "joint"):
-            result(fopng, "split-digits", method)
+            results(f"split-digits {method}")
 
     def test_report(self, fopng, tmp_path):
-        code, out, err = fopng("report")
-        assert code == 0
-        assert "joint" in out
-        assert "Written: report.html" in err
+        said = fopng("report")
+        assert "joint" in said.out
+        assert "Written: report.html" in said.err
         assert "</table>" in (tmp_path / "report.html").read_text()
 
     @pytest.mark.parametrize(
-        ("arguments", "written"),
+        ("options", "written"),
         [
-            (("--format", "md"), "report.md"),
-            (("-o", "a/b.md"), "a/b.md"),
-            (("--format", "csv", "-o", "anything"), "anything"),
-            (("--format", "json"), "report.json"),
-            (("--format", "svg"), "charts/01-split-digits-matched-protocol-accuracy.svg"),
-            (("--format", "png", "-o", "here"), "here/01-split-digits-matched-protocol-matrices.png"),
-            (("--format", "pdf", "-o", "here"), "here/01-split-digits-matched-protocol-accuracy.pdf"),
+            ("--format md", "report.md"),
+            ("-o a/b.md", "a/b.md"),
+            ("--format csv -o anything", "anything"),
+            ("--format json", "report.json"),
+            ("--format svg", "charts/01-split-digits-matched-protocol-accuracy.svg"),
+            ("--format png -o here", "here/01-split-digits-matched-protocol-matrices.png"),
+            ("--format pdf -o here", "here/01-split-digits-matched-protocol-accuracy.pdf"),
         ],
     )
-    def test_report_in_other_formats(self, fopng, tmp_path, arguments, written):
-        code, _, err = fopng("report", "runs", *arguments)
-        assert code == 0
-        assert f"Written: {written}" in err
+    def test_report_in_other_formats(self, fopng, tmp_path, options, written):
+        assert f"Written: {written}" in fopng(f"report runs {options}").err
         assert (tmp_path / written).stat().st_size > 100
 
     def test_report_as_numbers(self, fopng, tmp_path):
-        assert fopng("report", "runs", "-o", "out/scores.csv", "--method", "sgd")[0] == 0
+        fopng("report runs -o out/scores.csv --method sgd")
         assert len((tmp_path / "out" / "scores.csv").read_text().splitlines()) == 2
-        assert fopng("report", "runs", "-o", "matrix.csv", "--matrix", "--method", "sgd")[0] == 0
+        fopng("report runs -o matrix.csv --matrix --method sgd")
         assert len((tmp_path / "matrix.csv").read_text().splitlines()) == 4
-        assert fopng("report", "runs", "-o", "all.json")[0] == 0
+        fopng("report runs -o all.json")
         assert len(json.loads((tmp_path / "all.json").read_text())) == 2
 
     @pytest.mark.parametrize(
-        "arguments",
+        "words",
         [
-            ("nowhere",),
-            ("runs", "-o", "page.docx"),
-            ("runs", "-o", "page.png"),
-            ("runs", "--format", "docx"),
-            ("runs", "--method", "ewc"),
-            ("runs", "--matrix"),
+            *("nowhere", "runs -o page.docx", "runs -o page.png", "runs --format docx", "runs --method ewc"),
+            "runs --matrix",
         ],
     )
-    def test_report_of_nothing(self, fopng, arguments):
-        code, out, err = fopng("report", *arguments)
-        assert (code in (1, 2), out) == (True, "")
-        assert 1 <= err.count("\n") <= 2
+    def test_report_of_nothing(self, fopng, words):
+        said = fopng(f"report {words}", code=2)
+        assert said.out == ""
+        assert 1 <= said.err.count("\n") <= 2
 
     def test_show(self, fopng):
-        code, out, _ = fopng("show")
-        assert code == 0
-        assert out.count("finished") == 2
-        runs = json.loads(fopng("show", "--json")[1])
+        assert fopng("show").out.count("finished") == 2
+        runs = fopng("show --json").json
         [learnt] = [run for run in runs if run["method"] == "sgd"]
-        code, out, _ = fopng("show", learnt["key"][:8])
-        assert code == 0
-        assert "Forgetting" in out
-        assert json.loads(fopng("show", runs[0]["key"], "--json")[1])["key"] == runs[0]["key"]
+        assert "Forgetting" in fopng(f"show {learnt['key'][:8]}").out
+        assert fopng(f"show {runs[0]['key']} --json").json["key"] == runs[0]["key"]
 
-    def test_show_tells_a_run_under_way_from_one_whose_process_is_gone(self, fopng, tmp_path):
-        folder = Path(json.loads(fopng("show", "--json")[1])[0]["folder"])
-        (folder / "result.json").rename(folder / "elsewhere.json")
-        (folder / "lock").write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
-        assert fopng("show")[1].count("under way") == 1
-        (folder / "lock").write_text(json.dumps({"process": 2**22 - 1, "host": socket.gethostname()}))
-        assert "under way" not in fopng("show")[1]
-        assert "unfinished" in fopng("show")[1]
-        (folder / "lock").unlink()
-        (folder / "elsewhere.json").rename(folder / "result.json")
+    def test_show_tells_a_run_under_way_from_one_whose_process_is_gone(self, fopng):
+        folder = Path(fopng("show --json").json[0]["folder"])
+        (folder / "result.json").unlink()
+        for process, state in ((os.getpid(), "under way"), (2**22 - 1, "unfinished")):
+            (folder / "lock").write_text(json.dumps({"process": process, "host": socket.gethostname()}))
+            assert sorted(run["state"] for run in fopng("show --json").json) == sorted(["finished", state])
 
-    def test_show_what_is_not_there(self, fopng):
-        assert fopng("show", "zzz")[0] == 2
-        assert fopng("show", "--out", "nowhere")[0] == 2
+    @pytest.mark.parametrize("words", ["zzz", "--out nowhere"])
+    def test_show_what_is_not_there(self, fopng, words):
+        fopng(f"show {words}", code=2)
 
     def test_intransigence_is_against_the_joint_run(self, fopng):
-        found = {each["method"]: each for each in json.loads(fopng("report", "--json")[1])}
+        found = {each["method"]: each for each in fopng("report --json").json}
         joint, own = found["joint"]["accuracy"][-1], found["sgd"]["accuracy"]
         expected = sum(joint[task] - own[task][task] for task in range(2)) / 2
         assert found["sgd"]["intransigence"] == pytest.approx(expected)
@@ -268,18 +220,16 @@ class TestReportAndShow:
 
 class TestMethods:
     def test_all(self, fopng):
-        code, out, _ = fopng("methods")
-        assert code == 0
+        out = fopng("methods").out
         assert all(name in out for name in METHODS)
         assert max(map(len, out.splitlines())) <= 80
-        listed = {each["name"]: each for each in json.loads(fopng("methods", "--json")[1])}
-        assert [name for name, each in listed.items() if each["keeps_data"]] == ["er", "gem", "a-gem", "joint"]
+        with_data = [each["name"] for each in fopng("methods --json").json if each["keeps_data"]]
+        assert with_data == ["er", "gem", "a-gem", "joint"]
 
     @pytest.mark.parametrize("name", METHODS)
     def test_every_setting_is_explained(self, fopng, name):
-        described = json.loads(fopng("methods", name, "--json")[1])
-        assert all(setting["explanation"] for setting in described["settings"])
-        assert "lr" in fopng("methods", name)[1]
+        assert all(setting["explanation"] for setting in fopng(f"methods {name} --json").json["settings"])
+        assert "lr" in fopng(f"methods {name}").out
 
 
 @pytest.mark.parametrize("written", ["0", "1-3,x", "5-3", "3-", "", "-1", "0-10000", "10001"])
@@ -290,43 +240,41 @@ def test_seeds_that_are_none(written):
 
 class TestMistakes:
     @pytest.mark.parametrize(
-        ("arguments", "words"),
+        ("line", "words"),
         [
-            (("run", "split-digit", "sgd"), "Did you mean split-digits?"),
-            (("run", "split-digits", "fopgn"), "Did you mean 'fopng'?"),
-            (("run", "split-digits", "fopng", "--set", "damping=-1"), "Expected"),
-            (("run", "split-digits", "sgd", "--set", "tasks=x"), "for tasks, got 'x'"),
-            (("run", "split-digits", "sgd", "--seeds", "1,1"), "each seed once"),
-            (("run", "split-digits", "sgd", "--epochs", "0"), "epochs of at least 1"),
-            (("run", "split-digits", "sgd", "--protocol", "paper"), "protocol"),
-            (("run", "split-digits", "sgd", "--scenario", "all"), "scenario"),
-            (("run", "split-digits", "sgd", "--engine", "replica"), "engine"),
-            (("run", "split-digits", "sgd", "--device", "tpu"), "device"),
-            (("run", "split-digits", "sgd", "--settings", "none.toml"), "Expected a TOML file"),
-            (("run", "split-digits"), "Missing argument"),
-            (("compare", "split-digits", "sgd", "sgd"), "each method once"),
-            (("run", "mine:stream", "sgd", "--scenario", "task"), "makes its own tasks"),
+            ("run split-digit sgd", "Did you mean split-digits?"),
+            ("run split-digits fopgn", "Did you mean 'fopng'?"),
+            ("run split-digits fopng --set damping=-1", "Expected"),
+            ("run split-digits sgd --set tasks=x", "for tasks, got 'x'"),
+            ("run split-digits sgd --seeds 1,1", "each seed once"),
+            ("run split-digits sgd --epochs 0", "epochs of at least 1"),
+            ("run split-digits sgd --protocol paper", "protocol"),
+            ("run split-digits sgd --scenario all", "scenario"),
+            ("run split-digits sgd --engine replica", "engine"),
+            ("run split-digits sgd --device tpu", "device"),
+            ("run split-digits sgd --settings none.toml", "Expected a TOML file"),
+            ("run split-digits", "Missing argument"),
+            ("compare split-digits sgd sgd", "each method once"),
+            ("run mine:stream sgd --scenario task", "makes its own tasks"),
         ],
     )
-    def test_are_told_in_a_line_or_two_before_work_starts(self, fopng, tmp_path, arguments, words):
-        code, out, err = fopng(*arguments)
-        assert (code, out) == (2, "")
-        assert words in err
-        assert 1 <= err.count("\n") <= 2
+    def test_are_told_in_a_line_or_two_before_work_starts(self, fopng, tmp_path, line, words):
+        said = fopng(line, code=2)
+        assert said.out == ""
+        assert words in said.err
+        assert 1 <= said.err.count("\n") <= 2
         assert not list(tmp_path.rglob("runs"))
 
-    def test_a_dataset_that_is_not_there_is_a_failure(self, fopng, empty_machine):
-        code, out, err = fopng("run", "split-cifar10", "sgd")
-        assert (code, out) == (1, "")
-        assert "fopng data fetch cifar10" in err
-        assert 1 <= err.count("\n") <= 2
-        assert not list(empty_machine.rglob("runs"))
+    def test_a_dataset_that_is_not_there_is_a_failure(self, on_an_empty_machine, tmp_path):
+        said = on_an_empty_machine("run split-cifar10 sgd", code=1)
+        assert said.out == ""
+        assert "fopng data fetch cifar10" in said.err
+        assert 1 <= said.err.count("\n") <= 2
+        assert not list(tmp_path.rglob("runs"))
 
     def test_a_folder_that_cannot_be_written(self, fopng, tmp_path):
         (tmp_path / "file").write_text("")
-        code, _, err = fopng("run", "split-digits", "sgd", *QUICK, "--out", "file/runs")
-        assert code == 1
-        assert 1 <= err.count("\n") <= 2
+        assert 1 <= fopng("run split-digits sgd --out file/runs", *QUICK, code=1).err.count("\n") <= 2
 
 
 def among(words):
@@ -368,9 +316,11 @@ FEW = {
     st.sampled_from([*METHODS, "fopgn"]),
     st.lists(OPTIONS, max_size=4),
 )
-def test_any_configuration_ends_in_a_result_or_in_an_error_of_a_line_or_two(fopng, benchmark, method, options):
+def test_any_configuration_ends_in_a_result_or_in_an_error_of_a_line_or_two(
+    fopng, command_line, benchmark, method, options
+):
     small = ("--epochs", "1", "--batch-size", "100", "--set", FEW[benchmark], "--json")
-    code, out, err = fopng("run", benchmark, method, *small, *(word for option in options for word in option))
+    code, out, err = command_line("run", benchmark, method, *small, *(word for option in options for word in option))
     if code == 0:
         assert set(json.loads(out)[0]) >= PROMISED
     else:
