@@ -63,7 +63,7 @@ class TestSweep:
         chosen = tomllib.loads((folder / "split-digits.toml").read_text())
         assert set(chosen) == {"epochs", "batch_size", "benchmark", "sgd", "fopng"}
         assert set(chosen["fopng"]) == {"lr", "damping"}
-        assert (folder / "report.html").read_text(encoding="utf-8").endswith("</html>\n")
+        assert (folder / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
         found = json.loads((folder / "sweep.json").read_text())
         assert [(each["method"], len(each["points"])) for each in found["responses"]] == [("sgd", 3), ("fopng", 4)]
         assert [each["method"] for each in found["test"]] == ["sgd", "sgd", "fopng", "fopng"]
