@@ -117,16 +117,12 @@ class Step(Runs):
     @property
     def accuracy(self) -> Estimate:
         """The final accuracy over all tasks."""
-        return Estimate.of(list(self.by_seed().values()))
+        return Estimate.of(list(final_by_seed(self.results).values()))
 
     @property
     def forgetting(self) -> Estimate:
         """The mean fall of each task from its best."""
         return Estimate.of([result.forgetting for result in self.results])
-
-    def by_seed(self) -> dict[int, float | None]:
-        """The final accuracy of each seed."""
-        return final_by_seed(self.results)
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""

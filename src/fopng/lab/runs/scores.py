@@ -263,11 +263,6 @@ SCORES: list[Score] = [
 """Every score of a run. Those of a quantity that a method measured by name stand in `scores_of` without an entry here."""
 
 
-def score(name: str) -> Score:
-    """The entry of `SCORES` with this name."""
-    return next(score for score in SCORES if score.name == name)
-
-
 def scores_of(results: Iterable["RunResult"]) -> list[Score]:
     """`SCORES`, and for each quantity that these runs measured and no entry is named after, its mean over the tasks."""
     named = {score.name for score in SCORES}
