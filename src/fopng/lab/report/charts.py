@@ -145,14 +145,14 @@ def over_tasks(rows: pd.DataFrame, y: str) -> Layers:
     )
 
 
-def accuracy_curves(rows: pd.DataFrame) -> Layers:
-    """`A_k` after each task, with 68 % bands over seeds, as in the paper's figures."""
-    return over_tasks(rows, "mean accuracy, %")
-
-
 def measured_curves(rows: pd.DataFrame) -> Layers:
     """What was measured while each task was learnt."""
     return over_tasks(rows, "mean, %")
+
+
+def accuracy_curves(rows: pd.DataFrame) -> Layers:
+    """`A_k` after each task, with 68 % bands over seeds, as in the paper's figures."""
+    return over_tasks(rows, "mean accuracy, %")
 
 
 def learning_scatter(spots: pd.DataFrame) -> Layers:
@@ -164,11 +164,8 @@ def learning_scatter(spots: pd.DataFrame) -> Layers:
     y = alt.Y("mean_learnt:Q", title="accuracy when just learnt, %", scale=alt.Scale(zero=False, padding=12))
     base = alt.Chart(spots).encode(color=colour, opacity=shown)
     fronts = pareto_fronts(spots)
-    front = (
-        alt.Chart(fronts)
-        .mark_line(interpolate="step-after", strokeWidth=1, color="#8a8f98")
-        .encode(x=x, y=y, detail="family:N")
-    )
+    stepped = alt.Chart(fronts).mark_line(interpolate="step-after", strokeWidth=1, color="#8a8f98")
+    front = stepped.encode(x=x, y=y, detail="family:N")
     tooltip = [
         alt.Tooltip("label:N", title="method"),
         alt.Tooltip("mean:Q", title="forgetting, %", format=".2f"),
