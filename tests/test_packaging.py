@@ -181,10 +181,10 @@ def test_the_command_of_the_bare_wheel_says_what_to_install(bare, command):
     assert done.stderr == f"fopng: {wanted}\n"
 
 
-@pytest.mark.parametrize("module", ["report.terminal", "schedule.runner"])
+@pytest.mark.parametrize("module", ["report.tables", "schedule.runner"])
 def test_the_laboratory_of_the_bare_wheel_says_what_to_install(bare, module):
     done = bare("python", "-c", f"import fopng.lab.{module}")
-    message = "Expected the package rich, got none. Install it with: pip install 'fopng[lab]'"
+    message = "Expected the package rich for the laboratory, got none. Install it with: pip install 'fopng[lab]'"
     assert done.stderr.splitlines()[-1] == f"fopng.core.extras.LibraryMissing: {message}"
 
 

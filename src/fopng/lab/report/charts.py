@@ -7,17 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+import altair as alt
 import pandas as pd
+from altair.utils.schemapi import debug_mode
 
-from fopng.core.extras import from_extra
 from fopng.lab.report import words
 from fopng.lab.report.frames import Frames, ablated, curves, entries, mean_of, measured, pairs, responses, spots
 from fopng.lab.report.looks import looks
 from fopng.lab.report.sections import Kind, Section
-
-with from_extra("lab", "charts"):
-    import altair as alt
-    from altair.utils.schemapi import debug_mode
 
 Layers = alt.LayerChart | alt.FacetChart
 

@@ -1,12 +1,9 @@
 """How lines are told apart: a method has one colour and one shape in all charts."""
 
+import altair as alt
 import pandas as pd
 
-from fopng.core.extras import from_extra
 from fopng.optim.registry import METHODS
-
-with from_extra("lab", "charts"):
-    import altair as alt
 
 COLOURS = ("#3579dc", "#e0632b", "#1f9663", "#8b63dd", "#b07d12", "#d0499f", "#0f93a8", "#d6455d", "#74883b", "#7f7f8c")
 """Each stands out from white and from near black, at 3.5 to 1 or more."""

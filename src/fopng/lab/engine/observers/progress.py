@@ -5,13 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import final
 
-from fopng.core.extras import from_extra
-from fopng.lab.engine.observers.events import Evaluated, Event, RunEnded, RunStarted, StepDone, TaskStarted
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-with from_extra("lab"):
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from fopng.lab.engine.observers.events import Evaluated, Event, RunEnded, RunStarted, StepDone, TaskStarted
 
 BAR_SECONDS = 0.1
 
