@@ -59,9 +59,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         generator: torch.Generator | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model, not its parameters."
-            )
+            raise TypeError(f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model itself.")
         check_arguments(lr, predict, likelihood, generator)
         self.model, communicator = communicator_of(model)
         self.method = method
@@ -152,12 +150,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
         check_rewindable(batches)
         self._raise_nonfinite()
         self._follow_model()
-        if not self._checked:
-            with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
+        with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
+            if not self._checked:
                 check_answers(self.source, batches)
-            self._checked = True
-        if self._first_at_work is None:
-            with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
+                self._checked = True
+            if self._first_at_work is None:
                 self.pipeline.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
@@ -238,7 +235,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The whole method: memory, Fishers, anchors, moments, counters, generator. Loads with `weights_only=True`."""
         self._raise_nonfinite()
-        state = super().state_dict()
+        state, first = super().state_dict(), self._first_at_work
         state["fopng"] = {
             "method": type(self).__name__,
             "variant": self.method.variant,
@@ -252,9 +249,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             "open": self._open,
             "task": self._task,
             "generator": self.generator.get_state(),
-            "first_task": None
-            if self._first_at_work is None
-            else self._first_at_work.state_dict(self._trained.names_by_id()),
+            "first_task": None if first is None else first.state_dict(self._trained.names_by_id()),
         }
         return state
 
@@ -381,8 +376,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
             # the step is dropped, and reported at the next chance
             self._finite = finite if self._finite is None else self._finite & finite
         if first is not None:
-            first.follow_schedule(self.param_groups)
-            self._step_first(raw, first.optimizer)
+            self._step_first(raw, first)
             return True
         rehearser = ModelRehearser(self.source, own.named, self.communicator) if pipeline.needs.samples else None
         lr = rate_of(self.param_groups, own.named, pipeline.needs.one_rate, type(self).__name__)
@@ -391,18 +385,16 @@ class ContinualOptimizer(torch.optim.Optimizer):
         own.subtract(taken.v)
         return True
 
-    def _step_first(self, raw: Vector, first: torch.optim.Optimizer) -> None:
+    def _step_first(self, raw: Vector, first: FirstOptimizer) -> None:
         """Let the other optimizer take a step; show it to a method that watches."""
         watched = self.pipeline.needs.steps
         before = self._trained.values().clone() if watched else raw
-        first.step()
+        first.follow_schedule(self.param_groups)
+        first.optimizer.step()
         if watched:
             self.pipeline.watch(raw, before - self._trained.values())
 
     def _raise_nonfinite(self) -> None:
         if self._finite is not None and not bool(self._finite):
             self._finite = None
-            raise FloatingPointError(
-                "A gradient since the last refresh held NaN or infinity. Lower the learning rate, clip the gradients, or look at "
-                "the loss."
-            )
+            raise FloatingPointError("A gradient since the last refresh held NaN or infinity. Lower the learning rate.")
