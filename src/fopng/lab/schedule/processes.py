@@ -35,7 +35,7 @@ def do_in_processes(work: Work) -> None:
     plain = replace(work.runner, view=View(), observers=(), notice=_say, should_stop=never)
     runner = replace(plain, jobs=1, threads=work.runner.threads or 1)
     with ProcessPoolExecutor(work.runner.jobs, fresh, initializer=_begin) as workers:
-        waiting = {workers.submit(_do, runner, unit, work.experiment) for unit in _units(work)}
+        waiting = {workers.submit(_do, runner, unit, work.experiment, work.again) for unit in _units(work)}
         try:
             while waiting and not work.runner.should_stop():
                 ended, waiting = wait(waiting, POLL_SECONDS, FIRST_COMPLETED)
@@ -111,9 +111,9 @@ def _say(message: str) -> None:
     print(f"fopng: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _do(runner: Runner, configs: Sequence[RunConfig], experiment: str) -> list[RunResult]:
+def _do(runner: Runner, configs: Sequence[RunConfig], experiment: str, again: bool) -> list[RunResult]:
     _worker.idle.clear()
     try:
-        return replace(runner, should_stop=_worker.should_stop).do(configs, experiment)
+        return replace(runner, should_stop=_worker.should_stop).do(configs, experiment, again=again)
     finally:
         _worker.idle.set()

@@ -93,12 +93,14 @@ class Runner:
         Args:
             configs: the runs.
             experiment: the experiment that asks for them; its name is stored with each result.
-            again: forget earlier results of these runs, and do all of them.
+            again: do all of them. The earlier result of a run is forgotten when the run begins.
         """
-        work = Work(self, list({config.key: config for config in configs}.values()), experiment)
-        if again:
+        # On a cluster a group may be submitted several times, and must forget once.
+        here = self.engine != "ray"
+        work = Work(self, list({config.key: config for config in configs}.values()), experiment, again and here)
+        if again and not here:
             self._forget(work.configs)
-        else:
+        elif not again:
             work.read()
         if work.missing:
             require_data(work.missing, self.data_dir)
@@ -167,6 +169,10 @@ class Work:
     runner: Runner
     configs: list[RunConfig]
     experiment: str = "comparison"
+    again: bool = False
+    """Forget the earlier result of each run as it begins."""
+    begun: set[str] = field(default_factory=set)
+    """The keys of the runs that have forgotten theirs."""
     done: dict[str, RunResult] = field(default_factory=dict)
     failed: list[RunConfig] = field(default_factory=list)
 
@@ -197,11 +203,17 @@ class Work:
         """Hold a run while `held` lasts. False if it has its result already; HeldError if another process is doing it."""
         if config.key in self.done:
             return False
-        folder = self.runner.store.folder(config)
+        folder, fresh = self.runner.store.folder(config), self.again and config.key not in self.begun
         try:
-            result = held.enter_context(folder.claim())
+            result = held.enter_context(folder.claim(again=fresh))
+        except HeldError:
+            self.begun.add(config.key)  # what another process makes now is not forgotten
+            raise
         except DamagedFileError:
             result = held.enter_context(folder.claim(again=True))
+        self.begun.add(config.key)
+        if fresh:
+            forget_groups(self.runner.store, [config])
         if result is not None:
             self.take(result)
         return result is None
