@@ -25,8 +25,8 @@ def leaves(command, *words):
 
 
 COMMANDS = dict(leaves(typer.main.get_command(app)))
-NOT_QUICK = ("demo", "paper", "data fetch")
-"""Their examples take minutes, the paper's data or a network."""
+NOT_QUICK = ("demo", "paper", "data fetch", "watch")
+"""Their examples take minutes, the paper's data or a network, or go on until Ctrl-C."""
 
 
 def example(name):
