@@ -1,4 +1,4 @@
-"""Variants of `fopng-k` that are no options, measured beside it on small benchmarks (docs/kronecker-study.md).
+"""Variants of `fopng-k` that are no options, measured beside it on small benchmarks (docs/results/fopng-k-study.md).
 
     python bench/kronecker_trials.py
 

@@ -1,4 +1,4 @@
-"""Variants of `fopng-k` that were tried and are no options (docs/kronecker-study.md); `kronecker_trials.py` measures them.
+"""Variants of `fopng-k` that were tried and are no options (docs/results/fopng-k-study.md); `kronecker_trials.py` measures them.
 
 They are written for one model at a time with Linear layers: enough to find out whether they are worth more.
 """

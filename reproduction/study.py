@@ -1,4 +1,4 @@
-"""The tables of `fopng-k` beside the others, for docs/kronecker-study.md."""
+"""The tables of `fopng-k` beside the others, for docs/results/fopng-k-study.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -110,7 +110,7 @@ def test_a_first_optimizer_of_ones_own_keeps_its_rate():
     assert first.param_groups[0]["lr"] == 0.5
 
 
-@pytest.mark.parametrize("name", ["OGD", "EWC", "GPM", "KroneckerFOPNG", "SGD"])
+@pytest.mark.parametrize("name", ["OGD", "EWC", "GPM", "KroneckerFOPNG", "FNG"])
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -151,7 +151,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         self._follow_model()
         with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
-            if not self._checked:
+            if not self._checked and (self.pipeline.needs.data or self.pipeline.needs.refresh):
                 check_answers(self.source, batches)
                 self._checked = True
             if self._first_at_work is None:

@@ -134,7 +134,7 @@ def over_tasks(rows: pd.DataFrame, y: str) -> Layers:
     x = alt.X(
         "task:Q",
         title="task",
-        axis=alt.Axis(tickMinStep=1, format="d"),
+        axis=alt.Axis(values=list(range(1, tasks + 1, -(-tasks // 12))), format="d"),
         scale=alt.Scale(domain=[1, max(2, tasks)], nice=False),
     )
     return lines(rows, x, y, [alt.Tooltip("task:Q")], few=rows["label"].nunique() <= MANY).properties(
