@@ -67,7 +67,9 @@ def do_runs(
     with StopSignals() as signals, _warnings_told(tell):
         told = replace(runner, view=_view(runner, console), notice=tell, should_stop=signals)
         try:
-            return told.do(configs, experiment, again=again)
+            results = told.do(configs, experiment, again=again)
+            # those of this experiment alone, whatever others ask for the same runs
+            return [replace(result, experiments=(experiment,)) for result in results]
         except Interrupted as stop:
             assert signals.number is not None
             raise Stopped(f"{stop} {GO_ON}", signals.number) from stop
