@@ -1,7 +1,7 @@
 """What a report shows together: results grouped by the experiments that they name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, final
 
@@ -83,7 +83,7 @@ class Section:
             config.model,
             f"{words.counted(config.epochs, 'epoch')} a task, batches of {config.batch_size}",
             config.dtype,
-            *(["part of the training set held out"] if config.validation else []),
+            *(["accuracy on the part of the training set that is held out"] if config.validation else []),
         ]
 
     @cached_property
@@ -141,7 +141,8 @@ def sections_of(results: Iterable[RunResult]) -> list[Section]:
         for experiment in result.experiments or ("sweep" if result.config.validation else "comparison",):
             word, _, name = experiment.partition("/")
             kind = KINDS.get(word, "comparison")
-            places.setdefault(_place(kind, word, name, result.config), {}).setdefault(name, []).append(result)
+            shown = held_out(result) if kind == "comparison" and result.config.validation else result
+            places.setdefault(_place(kind, word, name, result.config), {}).setdefault(name, []).append(shown)
     found = []
     for place, names in sorted(places.items(), key=lambda item: item[0]):
         runs = {run.config.key: run for some in names.values() for run in some}
@@ -149,6 +150,11 @@ def sections_of(results: Iterable[RunResult]) -> list[Section]:
         kind = KINDS_IN_ORDER[int(str(place[0]))]
         found.append(Section(kind, str(place[-1]), tuple(sorted(runs.values(), key=_reading_order)), ordered))
     return found
+
+
+def held_out(result: RunResult) -> RunResult:
+    """A run with its accuracies on the held-out part in the place of those on test."""
+    return replace(result, accuracy=result.validation_accuracy or (), initial_accuracy=None, accuracy_before=None)
 
 
 KINDS_IN_ORDER: tuple[Kind, ...] = ("comparison", "sweep", "ablation")
