@@ -25,7 +25,7 @@ def test_a_table_a_page_and_where_to_go_from_there(shared_cache, tmp_path, monke
         dataclasses.replace(config, epochs=1, batch_size=200, first_task_lr=0.5)
         for config in demo.demo_configurations([0])
     ]
-    monkeypatch.setattr(demo, "demo_configurations", lambda seeds: quick)
+    monkeypatch.setattr("fopng.cli.demo.demo_configurations", lambda seeds: quick)
     code, out, err = command_line("demo", "--out", str(tmp_path), "--jobs", "1", "--json")
     assert code == 0, err
     found = json.loads(out)
