@@ -86,14 +86,14 @@ def ablation(results: Sequence[RunResult], setting: str) -> str:
 def streams(results: Sequence[RunResult]) -> str:
     """Long streams, with the settings chosen on the held-out data of 20 tasks."""
     runs_of = {tasks: load_results([BENCH / f"stream-{tasks}"]) for tasks in (20, 50)}
-    chosen = _chosen(runs_of[20])
-    on_test = {tasks: frame(run for run in runs if _is_chosen(run, chosen)) for tasks, runs in runs_of.items()}
-    order = sorted(chosen, key=lambda name: -on_test[20][on_test[20].method == name].final_accuracy.mean())
+    best = chosen(runs_of[20])
+    on_test = {tasks: frame(run for run in runs if is_chosen(run, best)) for tasks, runs in runs_of.items()}
+    order = sorted(best, key=lambda name: -on_test[20][on_test[20].method == name].final_accuracy.mean())
     rows = [[f"`{method}`", *(_of(runs, method) for runs in on_test.values())] for method in order]
     return table(["", *(f"after {tasks} tasks" for tasks in on_test)], rows)
 
 
-def _chosen(results: Iterable[RunResult]) -> dict[str, str]:
+def chosen(results: Iterable[RunResult]) -> dict[str, str]:
     """The settings of each method that were best on held-out data."""
     tried = frame(run for run in results if run.config.validation)
     held_out = {run.config.key: final_average_accuracy(run.validation_accuracy or ()) for run in results}
@@ -102,8 +102,9 @@ def _chosen(results: Iterable[RunResult]) -> dict[str, str]:
     return dict(best.tolist())
 
 
-def _is_chosen(run: RunResult, chosen: Mapping[str, str]) -> bool:
-    return not run.config.validation and canonical_json(run.config.settings) == chosen.get(run.config.method)
+def is_chosen(run: RunResult, best: Mapping[str, str]) -> bool:
+    """Whether a run on test has the settings that were best for its method."""
+    return not run.config.validation and canonical_json(run.config.settings) == best.get(run.config.method)
 
 
 def steps(results: Sequence[RunResult]) -> str:

@@ -1,13 +1,19 @@
 """The picture of README and landing page: the accuracy on earlier tasks while new ones are learnt, in light and dark."""
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import altair as alt
 import pandas as pd
 
+from fopng.lab.report.charts import charts_of
+from fopng.lab.report.files import drawn
+from fopng.lab.report.sections import sections_of
 from fopng.lab.runs.frame import accuracy_frame
 from fopng.lab.runs.result import RunResult
+from fopng.lab.runs.store import load_results
+from reproduction.numbers import BENCH, STREAMS, chosen, is_chosen
 
 SHOWN: Mapping[str, str] = {"sgd": "plain SGD", "ewc": "EWC", "fopng": "FOPNG", "fopng-k": "fopng-k"}
 LIGHT: Mapping[str, str | list[str]] = {
@@ -65,17 +71,55 @@ def _drawn(table: pd.DataFrame, colours: Mapping[str, str | list[str]]) -> str:
     whole = chart.configure(
         background="transparent", font="system-ui, sans-serif", padding={"right": 48, "left": 5, "top": 8, "bottom": 5}
     )
-    drawn = whole.configure_view(stroke=None).configure_axis(
+    picture = whole.configure_view(stroke=None).configure_axis(
         **{f"{part}Color": text for part in ("title", "label")},
         **{f"{part}Color": grid for part in ("grid", "domain", "tick")},
         titleFontSize=20,
         labelFontSize=18,
         titleFontWeight="normal",
     )
-    return _svg(drawn)
+    return _svg(picture)
 
 
 def _svg(chart: alt.LayerChart) -> str:
     file = io.StringIO()
     chart.save(file, format="svg")
     return file.getvalue() + "\n"
+
+
+PAPERS = ("sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher")
+FINDINGS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    **{name: (name, "comparison/paper", PAPERS) for name in STREAMS},
+    "bent": ("split-mnist", "chosen/methods", ("sgd", "ewc", "fopng", "gpm", "sgp", "ncl", "fopng-k")),
+    "relative": ("split-cifar10", "chosen/cifar", ("ncl", "fopng-k")),
+    "replay": ("split-mnist", "chosen/methods", ("er", "gem", "a-gem", "fopng-k")),
+    "damping": ("split-mnist", "ablation/damping", ("fopng",)),
+}
+"""The figures of the findings: a stream, an experiment, methods."""
+
+
+def figures(results: Iterable[RunResult]) -> dict[str, str]:
+    """The SVG of each finding's figure, by its name below `docs/static`."""
+    results = list(results)
+    long = load_results([BENCH / "stream-20"])
+    best = chosen(long)
+    drawn_from = {name: _runs(results, *shown) for name, shown in FINDINGS.items()}
+    drawn_from["streams"] = [replace(run, experiments=("comparison",)) for run in long if is_chosen(run, best)]
+    return {f"finding-{name}.svg": _figure(runs) for name, runs in drawn_from.items()}
+
+
+def _runs(results: Iterable[RunResult], benchmark: str, experiment: str, methods: Sequence[str]) -> list[RunResult]:
+    return [
+        replace(run, experiments=(experiment,))
+        for run in results
+        if (run.config.benchmark, run.config.protocol) == (benchmark, "matched")
+        and run.config.method in methods
+        and experiment in run.experiments
+        and run.config.settings.get("projection") != "orthogonal"
+    ]
+
+
+def _figure(runs: Iterable[RunResult]) -> str:
+    """The first chart of the section that these runs make: accuracy over tasks, or over a setting."""
+    [section] = sections_of(runs)
+    return drawn(charts_of(section)[0].specification, "svg").decode()
