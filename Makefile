@@ -68,4 +68,4 @@ format: $(STAMP) ## put the code into the house format
 	$(BIN)/ruff format .
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) docs/_build docs/api docs/catalogue docs/commands.md .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/api docs/commands.md .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fopng.lab.runs.result import RunResult
 from reproduction import numbers, study, tables
-from reproduction.pictures import figures, pictures
+from reproduction.pictures import pictures
 
 TABLES: dict[str, Callable[..., str]] = {
     "claims": tables.claims,
@@ -44,9 +44,7 @@ def pages(root: Path, results: Sequence[RunResult]) -> dict[Path, str]:
     found = [root / "README.md", *sorted((root / "docs").glob("**/*.md"))]
     texts = {path: path.read_text(encoding="utf-8") for path in found}
     written = {path: filled(text, made) for path, text in texts.items() if BLOCK.search(text)}
-    return written | {
-        root / "docs" / "static" / name: text for name, text in (pictures(results) | figures(results)).items()
-    }
+    return written | {root / "docs" / "static" / name: text for name, text in pictures(results).items()}
 
 
 def filled(text: str, made: Callable[[str], str]) -> str:

@@ -10,17 +10,10 @@ from fopng.lab.runs.scores import Estimate, paired_difference
 from fopng.lab.sweep import Rule, respond
 from fopng.optim.registry import METHODS
 from reproduction.groups import groups_of
+from reproduction.numbers import STREAMS
 from reproduction.tables import Results, short, table
 
 Methods = Mapping[str, Sequence[RunResult]]
-
-TITLES = {
-    "split-mnist": "Split-MNIST",
-    "rotated-mnist": "Rotated-MNIST",
-    "permuted-mnist": "Permuted-MNIST",
-    "split-cifar10": "Split-CIFAR10",
-    "split-cifar100": "Split-CIFAR100",
-}
 
 NAMES = {
     "fopng-k": "`fopng-k`",
@@ -44,14 +37,14 @@ DEFAULT_ROWS = (
 def at_default(results: Results) -> str:
     """`fopng-k` at its default beside the best of the paper's methods, NCL and SGP, all under the matched protocol."""
     columns = []
-    for benchmark in TITLES:
+    for benchmark in STREAMS:
         methods = _methods(results, "comparison", benchmark)
         best = max(paper_methods(), key=lambda method: _accuracy(methods[method]).mean)
         own, ncl, sgp = (short(_accuracy(methods[method])) for method in ("fopng-k", "ncl", "sgp"))
         papers = f"{_name(best)} {100 * _accuracy(methods[best]).mean:.1f}"
         less = [short(_less(methods, method)) for method in (best, "ncl", "sgp")]
         columns.append([own, _forgotten(methods["fopng-k"]), papers, less[0], ncl, less[1], sgp, less[2]])
-    return table(["", *TITLES.values()], zip(DEFAULT_ROWS, *columns, strict=True), numbers="---")
+    return table(["", *STREAMS.values()], zip(DEFAULT_ROWS, *columns, strict=True), numbers="---")
 
 
 def tuned(benchmark: str) -> Callable[[Results], str]:
@@ -63,7 +56,7 @@ def tuned(benchmark: str) -> Callable[[Results], str]:
         chosen = {g.config.method: respond(g.runs, Rule.of_paper(benchmark)).chosen for g in sweeps}
         order = sorted(methods, key=lambda method: -_accuracy(methods[method]).mean)
         rows = [_tuned_row(methods, method, chosen[method]) for method in order]
-        return table([TITLES[benchmark], "chosen", "test", "forgotten", LESS], rows, numbers="---")
+        return table([STREAMS[benchmark], "chosen", "test", "forgotten", LESS], rows, numbers="---")
 
     return made
 

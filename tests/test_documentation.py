@@ -160,7 +160,7 @@ def check(command):
 def check_ours(words):
     command, words = typer.main.get_command(app), [word.split("|")[0] for word in words]
     while words and (members := getattr(command, "commands", None)) is not None:
-        if words[0].isupper() or words[0].startswith("--"):
+        if words[0].isupper() or words[0] in {"--help", *(option for each in command.params for option in each.opts)}:
             return
         command, words = members[words[0]], words[1:]
     if words in ([], ["--help"]) or "..." in words:
