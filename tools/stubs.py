@@ -22,6 +22,7 @@ from torch import nn
 
 from fopng.core.batch import Predict
 from fopng.core.likelihood import Likelihood
+from fopng.memory.probe import ProbeKind
 from fopng.optim.first_task import FirstTask
 from fopng.optim.groups import Groups
 from fopng.optim.optimizer import ContinualOptimizer
@@ -32,6 +33,7 @@ ALIASES = {
     "predict": "Predict | None",
     "likelihood": "Likelihood | None",
     "groups": "Groups | None",
+    "probe": "ProbeKind",
     "generator": "torch.Generator | None",
 }
 """The types of what every optimizer takes, as they are imported."""

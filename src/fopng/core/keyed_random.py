@@ -31,3 +31,22 @@ def choose_rows(key: Tensor, count: int, rows: int, members: Tensor) -> Tensor:
     place = scrambled(row ^ scrambled(key).unsqueeze(-1))
     place = torch.where(row < members.unsqueeze(-1), place, place + BITS + 1)
     return place.topk(count, largest=False).indices
+
+
+def uniform(key: Tensor, index: Tensor, columns: int) -> Tensor:
+    """Numbers between 0 and 1, never either, that the key, the index and the column alone decide: float64 `[..., k, columns]`.
+
+    Args:
+        key: int64 `[...]`.
+        index: int64 `[k]`.
+        columns: how many numbers for each index.
+    """
+    row = scrambled(index ^ scrambled(key).unsqueeze(-1)).unsqueeze(-1)
+    found = scrambled(torch.arange(columns, device=key.device) ^ scrambled(row + 0x9E3779B9))
+    return (found.double() + 0.5) / (BITS + 1)
+
+
+def normal(key: Tensor, index: Tensor, columns: int) -> Tensor:
+    """Standard normal numbers that the key, the index and the column alone decide: float64 `[..., k, columns]`."""
+    found: Tensor = torch.special.ndtri(uniform(key, index, columns))
+    return found

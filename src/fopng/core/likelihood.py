@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Labels: TypeAlias = Literal["observed", "sampled", "expected"]
 """Which labels a Fisher uses: the data's, one drawn from the model, or all of them, weighted exactly."""
@@ -76,6 +77,18 @@ class Likelihood(ABC):
             temperature: T; above 1 the smaller probabilities count for more.
         """
 
+    @abstractmethod
+    def divergence(self, outputs: Tensor, answers: Tensor, axes: int) -> Tensor:
+        """The divergence of the distribution now from an older one, `KL(p(.|answers) | p(.|outputs))`, in nats, `[..., n]`.
+
+        For sequences it is the mean over positions.
+
+        Args:
+            outputs: `[..., n, *outputs]`.
+            answers: of an older model, of the same shape.
+            axes: how many leading axes number replicas and samples.
+        """
+
     def target_counts(self, outputs: Tensor, targets: Tensor | None, axes: int) -> Tensor:
         """Count the targets of each sample that the usual mean loss is over, `[..., n]`, one at least."""
         return outputs.new_full(outputs.shape[:axes], max(1, outputs.shape[axes:].numel()))
@@ -132,6 +145,12 @@ class Categorical(Likelihood):
     def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
         return ((answers / temperature).softmax(-1) - (outputs / temperature).softmax(-1)) / temperature
 
+    def divergence(self, outputs: Tensor, answers: Tensor, axes: int) -> Tensor:
+        old = answers.log_softmax(-1)
+        # a class that the older model did not have has probability zero, and counts for nothing
+        terms = old.exp() * (old.clamp(min=torch.finfo(old.dtype).min) - outputs.log_softmax(-1))
+        return terms.sum(-1).flatten(axes).mean(-1) if terms.dim() > axes + 1 else terms.sum(-1)
+
     def target_counts(self, outputs: Tensor, targets: Tensor | None, axes: int) -> Tensor:
         if targets is None:
             return outputs.new_full(outputs.shape[:axes], max(1, outputs.shape[axes:-1].numel()))
@@ -175,6 +194,12 @@ class Bernoulli(Likelihood):
     def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
         return ((answers / temperature).sigmoid() - (outputs / temperature).sigmoid()) / temperature
 
+    def divergence(self, outputs: Tensor, answers: Tensor, axes: int) -> Tensor:
+        p = answers.sigmoid()
+        yes = p * (logsigmoid(answers) - logsigmoid(outputs))
+        no = (1 - p) * (logsigmoid(-answers) - logsigmoid(-outputs))
+        return (yes + no).flatten(axes).sum(-1) if outputs.dim() > axes else yes + no
+
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         return torch.bernoulli(_near(outputs, generator).sigmoid(), generator=generator).to(outputs.device)
 
@@ -205,6 +230,10 @@ class Gaussian(Likelihood):
 
     def distilled(self, outputs: Tensor, answers: Tensor, temperature: float | Tensor) -> Tensor:
         return (answers - outputs) / (self.scale * temperature) ** 2
+
+    def divergence(self, outputs: Tensor, answers: Tensor, axes: int) -> Tensor:
+        squares = ((outputs - answers) / self.scale).square() / 2
+        return squares.flatten(axes).sum(-1) if outputs.dim() > axes else squares
 
     def sample(self, outputs: Tensor, generator: torch.Generator | None) -> Tensor:
         return outputs + self.scale * _noise(outputs, generator)

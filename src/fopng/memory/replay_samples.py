@@ -67,6 +67,10 @@ class Rehearser(Protocol):
         """What all processes have found, each on samples of its own."""
         ...
 
+    def divergence(self, drawn: Drawn) -> Tensor:
+        """How far the answers to these samples are now from those that are to be answered, dropout off: the mean, `[...]`."""
+        ...
+
 
 @node
 @final

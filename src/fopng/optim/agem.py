@@ -34,7 +34,7 @@ class AGEM(Replay):
     def extent(self, tasks: int, samples: int) -> ReplayExtent:
         return ReplayExtent(self.samples_per_task * tasks, max(self.replay_samples, tasks), 2)
 
-    def rehearse(
+    def recall(
         self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
     ) -> tuple[Vector | None, ReplayRunning]:
         return self.rehearsed(state, running, rehearser, self.replay_samples)

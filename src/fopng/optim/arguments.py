@@ -11,11 +11,12 @@ from fopng.core.batch import Batch, sample_count, take
 from fopng.core.likelihood import Likelihood
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.gradients.tracing import undisturbed
+from fopng.memory.probe import check_kind
 from fopng.optim.settings import AT_LEAST_0
 from fopng.parallel.collectives import Communicator
 
 
-def check_arguments(lr: object, predict: object, likelihood: object, generator: object) -> None:
+def check_arguments(lr: object, predict: object, likelihood: object, probe: object, generator: object) -> None:
     """Raise for an argument that would only be found wrong at the end of the first task."""
     AT_LEAST_0.check("lr", lr)
     if predict is not None and not callable(predict):
@@ -23,6 +24,7 @@ def check_arguments(lr: object, predict: object, likelihood: object, generator: 
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         called = f" Call it: {likelihood.__name__}()." if isinstance(likelihood, type) else ""
         raise TypeError(f"Expected likelihood to be one such as fopng.Gaussian(), got {likelihood!r}.{called}")
+    check_kind(probe)
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"Expected generator to be a torch.Generator, got {generator!r}.")
 

@@ -31,7 +31,7 @@ class ER(Replay):
     def extent(self, tasks: int, samples: int) -> ReplayExtent:
         return ReplayExtent(self.capacity + min(samples, self.capacity), max(self.replay_samples, tasks), 2)
 
-    def rehearse(
+    def recall(
         self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
     ) -> tuple[Vector | None, ReplayRunning]:
         return self.rehearsed(state, running, rehearser, self.replay_samples)

@@ -42,7 +42,7 @@ class GEM(Replay):
         asked = self.replay_samples or self.samples_per_task
         return ReplayExtent(self.samples_per_task * tasks, asked, 2 * tasks, tasks)
 
-    def rehearse(
+    def recall(
         self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
     ) -> tuple[Vector | None, ReplayRunning]:
         drawn, counters = state.samples.draw_by_task(running.counters, self.replay_samples)

@@ -99,11 +99,13 @@ class KroneckerMemory(Averaging[K], Generic[K]):
         return KroneckerOperator(layers, moments.rest)
 
     def _basis(self, layer: Names, moments: LayerMoments) -> LayerBasis:
-        known: dict[object, LayerBasis] = moments.bases
-        if self not in known:
+        # whatever the strength is at the moment
+        known, key = moments.bases, (type(self), self.rank)
+        if key not in known:
             even = LayerMoments(moments.inputs, self.evened(moments.signals))
-            known[self] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
-        return known[self]
+            known[key] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
+        found: LayerBasis = known[key]
+        return found
 
     def evened(self, signals: Tensor) -> Tensor:
         """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""

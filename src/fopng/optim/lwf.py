@@ -67,7 +67,7 @@ class LwF(Replay):
             blocks += found
         return blocks
 
-    def rehearse(
+    def recall(
         self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
     ) -> tuple[Vector | None, ReplayRunning]:
         drawn, counters = state.samples.draw(running.counters, self.replay_samples)

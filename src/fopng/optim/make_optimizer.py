@@ -8,6 +8,7 @@ from torch import nn
 
 from fopng.core.batch import Predict
 from fopng.core.likelihood import Likelihood
+from fopng.memory.probe import ProbeKind
 from fopng.optim.first_task import FirstTask
 from fopng.optim.groups import Groups
 from fopng.optim.method import Method
@@ -28,6 +29,12 @@ RUNTIME: dict[str, tuple[Any, str]] = {
         "what the outputs mean: `Categorical` (default; also of tokens), `Bernoulli`, `Gaussian`.",
     ),
     "groups": (Groups | None, "{groups}."),
+    "probe": (
+        ProbeKind,
+        'what stands for old inputs, for `tolerance` and `rehearse`: None for what fits ("moments": numbers drawn from kept '
+        'moments; "generated": texts that a causal language model writes), how many samples of each task to keep, a loader, '
+        "or a function `draw(n) -> batch`.",
+    ),
     "generator": (torch.Generator | None, "draws samples and labels; by default one seeded like torch's own."),
 }
 """What every optimizer takes beside its settings: type and meaning; the default is None."""

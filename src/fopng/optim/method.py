@@ -2,8 +2,8 @@
 
 from abc import ABC
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Generic, TypeVar, final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -12,10 +12,20 @@ from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.curvature.metric import Identity, Metric
 from fopng.memory.gradients import GradientMemory
+from fopng.memory.probe import TaskProbe
 from fopng.memory.projection import Projector, Remover
 from fopng.memory.replay_samples import Rehearser
-from fopng.optim.settings import SHARE_BELOW_1, check_settings, settings
+from fopng.optim.settings import (
+    ABOVE_0_OR_NONE,
+    AT_LEAST_0,
+    SHARE_BELOW_1,
+    check_settings,
+    require,
+    settings,
+    settings_of,
+)
 from fopng.optim.task import Task
+from fopng.optim.tolerance import Steering
 
 
 @final
@@ -51,7 +61,7 @@ class Needs:
         path: whether it is shown the parameters before each step (`follow`).
         moments: whether it keeps means over gradients (`observe`).
         steps: whether it is shown every step, whoever takes it (`watch`).
-        samples: whether it rehearses samples of its own (`rehearse`).
+        samples: whether it rehearses samples of its own (`recall`).
         one_rate: whether one learning rate must hold for all parameters.
         plain_start: whether plain SGD learns the first task, when nothing else is asked for.
     """
@@ -69,7 +79,13 @@ class Needs:
 @node
 @dataclass(frozen=True)
 class State:
-    """What a method keeps between tasks, and of the task at hand since `refresh`; no step changes it."""
+    """What a method keeps between tasks, and of the task at hand since `refresh`; no step changes it.
+
+    Args:
+        probes: what stands for the inputs of each old task, where a tolerance or a rehearsal is asked for.
+    """
+
+    probes: tuple[TaskProbe, ...] = field(default=(), kw_only=True)
 
     @property
     def memory(self) -> GradientMemory | None:
@@ -84,9 +100,11 @@ class Running:
 
     Args:
         momentum: the running sum of gradients.
+        steering: what old tasks have lost, and what follows from it.
     """
 
     momentum: Vector | None = None
+    steering: Steering | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -165,6 +183,17 @@ class Method(ABC, Generic[S, R]):
     """
 
     momentum: Annotated[float, SHARE_BELOW_1, "how much of the running sum of gradients is kept each step."] = 0.0
+    tolerance: Annotated[
+        float | None,
+        ABOVE_0_OR_NONE,
+        "how much each old task may lose: the mean divergence of the answers now from those at its end, in nats. The strength and "
+        "the weight of the rehearsal follow, from where they are set; None leaves them there.",
+    ] = None
+    rehearse: Annotated[
+        float,
+        AT_LEAST_0,
+        "the weight of answering inputs that stand for old ones as when their task ended, drawn anew without old data; 0 for none.",
+    ] = 0.0
 
     about: ClassVar[About]
     state_type: ClassVar[type[State]] = State
@@ -176,6 +205,31 @@ class Method(ABC, Generic[S, R]):
 
     def __post_init__(self) -> None:
         check_settings(self)
+        require(
+            self.tolerance is None or self.has_strength or self.rehearses,
+            f"Expected rehearse above 0 with a tolerance, got {self.rehearse}: {type(self).__name__} has no strength that could be "
+            "steered. Set rehearse=1.",
+        )
+
+    @property
+    def has_strength(self) -> bool:
+        """Whether something holds on to old tasks that can be stronger or weaker."""
+        return "strength" in settings_of(type(self))
+
+    def stronger(self, factor: Tensor) -> Self:
+        """The method with its strength times a factor, `[*lead]`."""
+        changed: dict[str, Any] = {"strength": factor * getattr(self, "strength")}  # noqa: B009
+        return replace(self, **changed)
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether inputs that stand for old ones are rehearsed, in any of the runs."""
+        return isinstance(self.rehearse, Tensor) or self.rehearse > 0
+
+    @property
+    def needs_probes(self) -> bool:
+        """Whether something must stand for old inputs."""
+        return self.tolerance is not None or self.rehearses
 
     @property
     def needs(self) -> Needs:
@@ -201,7 +255,7 @@ class Method(ABC, Generic[S, R]):
         """See the parameters before a step."""
         return running
 
-    def rehearse(self, state: S, running: R, rehearser: Rehearser) -> tuple[Vector | None, R]:
+    def recall(self, state: S, running: R, rehearser: Rehearser) -> tuple[Vector | None, R]:
         """Ask for gradients on samples of the method's own."""
         return None, running
 

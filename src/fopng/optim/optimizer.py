@@ -10,10 +10,11 @@ from torch.distributed import ProcessGroup
 from fopng.core.batch import Batch, Predict, predict_pairs
 from fopng.core.layout import ParamLayout
 from fopng.core.likelihood import Likelihood
-from fopng.core.tree import from_plain, to_plain
+from fopng.core.tree import from_plain
 from fopng.core.vector import Vector
 from fopng.curvature.sampling import LoaderStream, check_rewindable
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.memory.probe import ProbeKind
 from fopng.memory.replay_draws import BatchSamples
 from fopng.optim.arguments import check_answers, check_arguments, check_samples, plain_task, warn_if_late
 from fopng.optim.diagnostics import Diagnosis, diagnosis_of
@@ -22,10 +23,12 @@ from fopng.optim.groups import Groups, check_group, make_groups, of_model, rate_
 from fopng.optim.method import Method, Running, State, Taken
 from fopng.optim.parameters import Parameters, check_finite
 from fopng.optim.pipeline import Pipeline
-from fopng.optim.placement import moved, shared, whole
+from fopng.optim.placement import moved, shared
 from fopng.optim.replay_base import ModelRehearser
 from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
+from fopng.optim.saving import checked, saved
 from fopng.optim.task import Task
+from fopng.optim.tolerance import warn_if_exceeded
 from fopng.optim.undisturbed import no_autocast, preserve_rng
 from fopng.parallel.collectives import Communicator, communicator_of, group_communicator, warn_if_not_shared
 
@@ -44,6 +47,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         predict: how the model answers a batch.
         likelihood: what its outputs mean.
         groups: parameters with a learning rate of their own.
+        probe: what stands for the inputs of old tasks.
         generator: draws samples and labels; by default one seeded like torch's own.
     """
 
@@ -56,13 +60,14 @@ class ContinualOptimizer(torch.optim.Optimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"Expected a torch.nn.Module, got a {type(model).__name__}. Pass the model itself.")
-        check_arguments(lr, predict, likelihood, generator)
+        check_arguments(lr, predict, likelihood, probe, generator)
         self.model, communicator = communicator_of(model)
-        self.method = method
+        self.method, self.probe = method, probe
         self.pipeline = Pipeline(method)
         self._trained = Parameters(self.model, ParamLayout.of(self.model))
         self.predict = predict_pairs if predict is None else predict
@@ -153,6 +158,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
             if not self._checked and (self.pipeline.needs.data or self.pipeline.needs.refresh):
                 check_answers(self.source, batches)
+                if self.method.needs_probes:
+                    self._data(batches).prober.check()
                 self._checked = True
             if self._first_at_work is None:
                 self.pipeline.refresh(self._data(batches))
@@ -172,7 +179,9 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._follow_model()
         with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
             check_samples(batches, self.communicator)
+            before = self.pipeline.running.steering
             self.pipeline.end_task(self._data(batches))
+        warn_if_exceeded(before, self.method.tolerance)
         self.tasks_done += 1
         self._open = False
         self._last = None
@@ -203,10 +212,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def measure_step(self) -> dict[str, Tensor]:
         """What the method measures of the last step, by name; nothing while another optimizer takes the steps."""
         last = self._last_step()
-        if last is None:
-            return {}
         with torch.no_grad(), no_autocast(self._trained.some):
-            return self.method.measure_step(last)
+            return self.pipeline.measured(last)
 
     def removed_fraction(self) -> Tensor | None:
         """How much of the last step's gradient was taken away; None while there is nothing to take away."""
@@ -235,33 +242,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The whole method: memory, Fishers, anchors, moments, counters, generator. Loads with `weights_only=True`."""
         self._raise_nonfinite()
-        state, first = super().state_dict(), self._first_at_work
-        state["fopng"] = {
-            "method": type(self).__name__,
-            "variant": self.method.variant,
-            "layout": {name: list(shape) for name, shape in self.layout.shapes.items()},
-            "state": to_plain(whole(self.pipeline.state, self.communicator, self._trained.some.device)),
-            "running": to_plain(self.pipeline.running),
-            "kind": self._trained.blank_before.cpu(),
-            "tasks_done": self.tasks_done,
-            "steps": self.steps,
-            "steps_before": self._steps_before,
-            "open": self._open,
-            "task": self._task,
-            "generator": self.generator.get_state(),
-            "first_task": None if first is None else first.state_dict(self._trained.names_by_id()),
-        }
-        return state
+        return {**super().state_dict(), "fopng": saved(self)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take a state over; one of another method or another model is refused, with the difference named."""
-        own = state_dict.get("fopng")
-        if own is None:
-            raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a plain torch optimizer.")
-        if own["method"] != type(self).__name__:
-            raise ValueError(f"Expected the state of a {type(self).__name__}, got one of a {own['method']}.")
-        if own["variant"] != self.method.variant:
-            raise ValueError(f"Expected a state with {self.method.variant}, got one with {own['variant']}.")
+        own = checked(self, state_dict)
         layout = ParamLayout({name: torch.Size(shape) for name, shape in own["layout"].items()})
         self._follow_model(frozen=layout.names)
         self.layout.check_extends(layout)
@@ -272,8 +257,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
             check_first(self._first, own["first_task"])
             if self._first is not None:
                 self._first.load_state_dict(own["first_task"], self._trained.names_by_id())
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update({key: value for key, value in saved.items() if key != "params"})
+        for group, found in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update({key: value for key, value in found.items() if key != "params"})
         state = shared(from_plain(own["state"]), self.communicator, self._trained.some.device)
         before = torch.empty(0, dtype=own["kind"].dtype, device=self._trained.some.device)
         self._put_state(state, from_plain(own["running"]), before)
@@ -345,7 +330,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
         stream = LoaderStream(batches, self.generator, self.communicator)
         # where processes share the run, the most that any has taken
         taken = max(self.communicator.gather(steps))
-        return Task(self.source, stream, BatchSamples(self.source, stream), self._trained.named, taken)
+        return Task(self.source, stream, BatchSamples(self.source, stream), self._trained.named, taken, self.probe)
 
     def _move_state(self) -> None:
         """Bring the state to where the model is, and to its precision, if it is not there."""
@@ -378,11 +363,12 @@ class ContinualOptimizer(torch.optim.Optimizer):
         if first is not None:
             self._step_first(raw, first)
             return True
-        rehearser = ModelRehearser(self.source, own.named, self.communicator) if pipeline.needs.samples else None
+        rehearser = ModelRehearser(self.source, own.named, self.communicator)
         lr = rate_of(self.param_groups, own.named, pipeline.needs.one_rate, type(self).__name__)
         taken = pipeline.step(raw, lr=lr, theta=own.values(), rehearser=rehearser, finite=finite)
         self._last, self._version = taken, raw.version
         own.subtract(taken.v)
+        pipeline.measure(rehearser)
         return True
 
     def _step_first(self, raw: Vector, first: FirstOptimizer) -> None:

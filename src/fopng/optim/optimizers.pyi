@@ -7,6 +7,7 @@ from torch import nn
 
 from fopng.core.batch import Predict
 from fopng.core.likelihood import Likelihood
+from fopng.memory.probe import ProbeKind
 from fopng.optim.first_task import FirstTask
 from fopng.optim.groups import Groups
 from fopng.optim.optimizer import ContinualOptimizer

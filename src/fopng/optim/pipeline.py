@@ -6,11 +6,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fopng.core.tree import bytes_of, map_trees
+from fopng.core.tree import bytes_of, map_trees, tensors_in
 from fopng.core.vector import Vector
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import Method, Prepared, Running, State, Step, Taken
 from fopng.optim.task import Task
+from fopng.optim.tolerance import Steering
 
 
 @final
@@ -26,11 +27,14 @@ class Pipeline:
     """
 
     def __init__(self, method: Method[Any, Any]) -> None:
-        self.method, self.needs = method, method.needs
+        probed = method.needs_probes
+        self.method = method
+        self.needs = replace(method.needs, data=True, samples=True) if probed else method.needs
         self.state: State = method.state_type()
         self.running: Running = method.running_type()
         self._prepared = Prepared()
-        self._prepared_for: tuple[State | None, dict[str, None]] = None, {}
+        self._prepared_for: tuple[State | None, int, dict[str, None]] = None, 0, {}
+        self._steered: tuple[int, Method[Any, Any]] = 0, method
         self._summed = not (isinstance(method.momentum, (int, float)) and method.momentum == 0)
 
     @property
@@ -45,14 +49,29 @@ class Pipeline:
         return bytes_of((self.state, self.running))
 
     def prepared(self, g: Vector) -> Prepared:
-        """What a step at a gradient of these parameters is made with; worked out again when the state or they changed."""
-        state, names = self._prepared_for
-        if state is not self.state or names.keys() != g.parts.keys():
+        """What a step at a gradient of these parameters is made with; worked out again when state, strength or they changed."""
+        method, (state, turn, names) = self.method_now, self._prepared_for
+        if state is not self.state or turn != self._turn or names.keys() != g.parts.keys():
             # the names alone: the gradients are let go
             names = dict.fromkeys(g.parts)
-            self._prepared = self.method.prepare(self.state, names)
-            self._prepared_for = self.state, names
+            self._prepared = method.prepare(self.state, names)
+            self._prepared_for = self.state, self._turn, names
         return self._prepared
+
+    @property
+    def _turn(self) -> int:
+        """How often old tasks were measured."""
+        return 0 if self.running.steering is None else self.running.steering.turn
+
+    @property
+    def method_now(self) -> Method[Any, Any]:
+        """The method, with the strength that old tasks need now."""
+        steering, method = self.running.steering, self.method
+        if steering is None or method.tolerance is None or not method.has_strength:
+            return method
+        if self._steered[0] != steering.turn:
+            self._steered = steering.turn, method.stronger(steering.factor)
+        return self._steered[1]
 
     def step(
         self,
@@ -72,15 +91,17 @@ class Pipeline:
             rehearser: asks the model about samples of the method's own; needed only where `needs.samples`.
             finite: whether the gradient is, `[]`, on a device that is not waited for: if not, the step is zero and changes nothing.
         """
-        method, needs, state, running = self.method, self.needs, self.state, self.running
-        rehearsed = None
+        method, needs, state, running = self.method_now, self.needs, self.state, self.running
+        rehearsed, steering, total = None, running.steering, raw
         if needs.path:
             running = method.follow(running, theta)
         before = running
         if needs.samples and rehearser is not None:
-            rehearsed, running = method.rehearse(state, running, rehearser)
+            rehearsed, running = method.recall(state, running, rehearser)
+            if steering is not None and method.rehearses:
+                total = self._with_rehearsal(raw.extended(theta), steering, rehearser)
         step = Step(state, running, self._prepared, lr, theta, rehearsed)
-        g = method.gradient(raw, step)
+        g = method.gradient(total, step)
         if self._summed:
             g, running = self._accumulated(g, running)
         if needs.moments:
@@ -95,12 +116,39 @@ class Pipeline:
         self.running = running
         return Taken(raw, g, v, step.prepared)
 
+    def _with_rehearsal(self, g: Vector, steering: Steering, rehearser: Rehearser) -> Vector:
+        """The gradient of the loss and of rehearsing inputs that stand for those of an old task."""
+        old = rehearser.gradient(steering.to_rehearse(self.state.probes)) * self.method.rehearse
+        shares = steering.shares(self.method.tolerance)
+        return g + old if shares is None else g * shares[1] + old * shares[0]
+
     def _accumulated(self, g: Vector, running: Running) -> tuple[Vector, Running]:
         """Add a gradient to the running sum, `m <- momentum m + g`; parameters that take no part keep theirs."""
         # memory of its own: the gradients' is written again
         old = g.zeros() if running.momentum is None else running.momentum.extended(g)
         total = g + old.only(g.parts) * self.method.momentum
         return total, replace(running, momentum=old.updated(total))
+
+    def measure(self, rehearser: Rehearser) -> None:
+        """After a step: measure an old task, if it is time to, and steer by it."""
+        steering, tolerance = self.running.steering, self.method.tolerance
+        if steering is None:
+            return
+        steering = replace(steering, steps=steering.steps + 1)
+        if tolerance is not None and steering.due:
+            found = rehearser.divergence(steering.to_measure(self.state.probes))
+            steering = steering.measured(found, tolerance)
+        self.running = replace(self.running, steering=steering)
+
+    def measured(self, taken: Taken | None) -> dict[str, Tensor]:
+        """Quantities of a step by name: the method's, and what old tasks have lost."""
+        found = {} if taken is None else self.method.measure_step(taken)
+        steering = self.running.steering
+        return found if steering is None or self.method.tolerance is None else {**found, **steering.quantities()}
+
+    def measured_task(self) -> dict[str, Tensor]:
+        """Quantities of what is kept when a task has ended."""
+        return self.method.measure_task(self.state)
 
     def watch(self, g: Vector, v: Vector) -> None:
         """Show the method a step that another optimizer took."""
@@ -112,11 +160,18 @@ class Pipeline:
 
     def end_task(self, task: Task) -> None:
         """Keep what the method needs of a task that is done; when that fails, nothing has changed."""
-        self.state, self.running = self.method.end_task(self.state, self.running, task)
+        state, running = self.method.end_task(self.state, self.running, task)
+        if self.method.needs_probes:
+            probe = task.prober.probe()
+            like = next(tensors_in(probe.answers)).new_zeros(probe.answers.shape[: probe.inputs.lead])
+            steering = Steering.new(like) if self.running.steering is None else self.running.steering
+            state = replace(state, probes=(*self.state.probes, probe))
+            running = replace(running, steering=steering.another_task())
+        self.state, self.running = state, running
 
     def forget_prepared(self) -> None:
         """Work out again what steps are made with."""
-        self._prepared_for = None, {}
+        self._prepared_for = None, 0, {}
 
 
 def _if_finite(finite: Tensor, running: Running, before: Running) -> Running:

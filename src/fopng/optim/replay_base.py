@@ -141,6 +141,20 @@ class HeadChanged(UserWarning):
     """Samples of an old task are answered through another head than when it was learnt."""
 
 
+def mean_divergence(source: PerSampleGradients, drawn: Drawn, parameters: Vector | None = None) -> Tensor:
+    """The mean divergence of a model's answers to samples from those that are to be answered, `[*lead]`.
+
+    Args:
+        source: the model.
+        drawn: the samples.
+        parameters: those of replicas; None for the model's own.
+    """
+    assert drawn.answers is not None
+    outputs = source.answers(drawn.batch, parameters=parameters)[0]
+    each = source.likelihood.divergence(outputs, drawn.answers.to(outputs), drawn.shares.dim())
+    return (each * drawn.shares.to(each)).sum(-1)
+
+
 @final
 class ModelRehearser:
     """An optimizer's model, in the mode that it is trained in: old samples are learnt as new ones are, dropout included.
@@ -183,6 +197,11 @@ class ModelRehearser:
     def together(self, g: Vector) -> Vector:
         """What all processes have found."""
         return g if self._communicator.count == 1 else Vector(self._communicator.sum_named(g.parts), g.lead)
+
+    def divergence(self, drawn: Drawn) -> Tensor:
+        """How far the answers to these samples are now from those that are to be answered, dropout off: the mean, `[]`."""
+        found, processes = mean_divergence(self._source, drawn), self._communicator
+        return found if processes.count == 1 else processes.sum(found.clone()) / processes.count
 
 
 def _warn_of_another_head(path: Collection[str], trained: Set[str], reached: Set[str]) -> None:

@@ -47,6 +47,7 @@ SHARE_ABOVE_0 = Range("in (0, 1]", lambda x: (x > 0) & (x <= 1))
 SHARE_BELOW_1 = Range("in [0, 1)", lambda x: (x >= 0) & (x < 1))
 COUNT = Range("of at least 1", lambda x: isinstance(x, int) and x >= 1)
 COUNT_OR_ALL = Range("of at least 1, or None for all", lambda x: x is None or (isinstance(x, int) and x >= 1))
+ABOVE_0_OR_NONE = Range("above 0 and finite, or None", lambda x: True if x is None else (x > 0) & (x < inf))
 AT_LEAST_0_OR_NONE = Range("of at least 0 and finite, or None", lambda x: True if x is None else (x >= 0) & (x < inf))
 
 

@@ -17,6 +17,7 @@ from fopng.curvature.moments import Moments
 from fopng.curvature.sampling import SampleStream
 from fopng.gradients.layers import Names, SampleGradients
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.memory.probe import ProbeKind, Prober
 from fopng.memory.replay_draws import TaskSamples
 
 
@@ -31,6 +32,7 @@ class Task(FisherSource):
         sampling: its samples, for methods that keep some or learn from answers alone.
         weights: the tensors that hold the parameters, by name.
         steps: how many steps it has taken, whoever took them; 0 for a task that was learnt elsewhere.
+        probe: what stands for its inputs when they are gone.
     """
 
     source: PerSampleGradients
@@ -38,6 +40,12 @@ class Task(FisherSource):
     sampling: TaskSamples
     weights: Mapping[str, Tensor]
     steps: int
+    probe: ProbeKind = None
+
+    @property
+    def prober(self) -> Prober:
+        """What makes its probe."""
+        return Prober(self.source, self.stream, self.sampling, self.probe)
 
     def parameters(self) -> Vector:
         """A copy of the parameters now."""

@@ -147,7 +147,7 @@ class SingleBackend(Backend):
         return {**self.optimizer.diagnose().of_step(), **self.optimizer.measure_step()}
 
     def measure_task(self) -> dict[str, Tensor]:
-        return self.optimizer.method.measure_task(self.optimizer.pipeline.state)
+        return self.optimizer.pipeline.measured_task()
 
     def state_dict(self) -> dict[str, Any]:
         return {

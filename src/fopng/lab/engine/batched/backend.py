@@ -160,7 +160,7 @@ class BatchedBackend(Backend):
     @torch.no_grad()
     def measure_step(self) -> dict[str, Tensor]:
         taken = self.stepper.taken
-        return {} if taken is None or self.stepper.plain else self.pipeline.method.measure_step(taken)
+        return {} if taken is None or self.stepper.plain else self.pipeline.measured(taken)
 
     @torch.no_grad()
     def diagnose(self) -> dict[str, Tensor]:
@@ -171,7 +171,7 @@ class BatchedBackend(Backend):
 
     @torch.no_grad()
     def measure_task(self) -> dict[str, Tensor]:
-        return self.pipeline.method.measure_task(self.pipeline.state)
+        return self.pipeline.measured_task()
 
     def state_dict(self) -> dict[str, Any]:
         return self.runs.state_dict()

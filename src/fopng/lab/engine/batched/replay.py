@@ -17,6 +17,7 @@ from fopng.curvature.low_rank import join_rows
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.engine.batched.data import StackedStream
 from fopng.lab.engine.batched.model import StackedModel
+from fopng.lab.engine.evaluation import evaluating
 from fopng.lab.engine.stages import predict_task
 from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.memory.replay_samples import Drawn
@@ -106,6 +107,14 @@ class StackedRehearser:
 
     def __init__(self, model: StackedModel, keys: Tensor | None) -> None:
         self._model, self._keys = model, keys
+
+    def divergence(self, drawn: Drawn) -> Tensor:
+        """How far the answers to these samples are now from those that are to be answered, dropout off: the mean, `[R]`."""
+        x, _, task = drawn.batch
+        assert drawn.answers is not None
+        with evaluating(self._model.template):
+            outputs = self._model.logits(x, int(task))
+        return (Categorical().divergence(outputs, drawn.answers, 2) * drawn.shares).sum(-1)
 
     def gradient(self, drawn: Drawn) -> Vector:
         """The gradient of the loss on these samples, of the parameters that they reach."""

@@ -68,6 +68,8 @@ class Stepper:
             self.alive.logical_and_(loss.isfinite())
             self.taken = self._taken(raw, keys)
             self._subtract(self.taken.v)
+            if not self.plain:
+                self._measure()
             # inside a graph these two lie where they lay when it was captured, with the numbers of the last replay
             self.loss = loss.detach()
 
@@ -82,6 +84,13 @@ class Stepper:
             taken = pipeline.step(raw, lr=self.lr, theta=self.model.weights, rehearser=rehearser)
         pipeline.running = self._kept_in_place(pipeline.running, before)
         return taken
+
+    def _measure(self) -> None:
+        """Measure old tasks, where the method is steered by what they lose."""
+        pipeline, before = self.pipeline, self.pipeline.running
+        if before.steering is not None:
+            pipeline.measure(StackedRehearser(self.model, None))
+            pipeline.running = self._kept_in_place(pipeline.running, before)
 
     def _kept_in_place(self, running: Running, before: Running) -> Running:
         """Write what a step changed into the old tensors, where a captured graph reads it.
@@ -144,7 +153,13 @@ class Stepper:
                 self.take(*samples.rows(orders[:, step * batch :]), task)
             elif self._replay is not None:
                 self._replay()
-            elif capture and step - start >= WARM_STEPS and full - step > WARM_STEPS:
+            # what is measured and rehearsed changes from step to step
+            elif (
+                capture
+                and self.pipeline.running.steering is None
+                and step - start >= WARM_STEPS
+                and full - step > WARM_STEPS
+            ):
                 self._replay, self._captured = self._replayed(advance), advance
                 self._replay()
             else:

@@ -1,0 +1,206 @@
+"""Inputs of numbers, drawn again from Gaussians, one for each class: from moments of a task's samples.
+
+A covariance is kept as a factor L, random mixtures of all samples: `E[L^T L]` is the covariance, and one walk over the data gives
+it, whatever the size of an input. Axes: `...` replicas, `n` sample or draw, `i` number, `c` class, `k` row of a factor.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fopng.core.batch import Batch, map_tensors, sample_count, take, tensors_of
+from fopng.core.keyed_random import normal, uniform
+from fopng.core.layout import wide_dtype
+from fopng.core.likelihood import Categorical
+from fopng.core.tree import node
+from fopng.curvature.sampling import SampleStream
+from fopng.gradients.per_sample import PerSampleGradients
+
+DRAWS = 1024
+"""Inputs that are drawn for each task."""
+
+FITTED = 2000
+"""Samples that moments are taken on."""
+
+ROWS = 512
+"""Rows of the factors of all classes together."""
+
+MOST_ROWS = 64
+"""Rows of the factor of one class at most; of the one Gaussian where there are no classes, twice as many."""
+
+CACHED = 2**26
+"""Bytes of draws that are held; more are drawn again each time."""
+
+
+@node
+@final
+@dataclass(frozen=True, eq=False)
+class GaussianInputs:
+    """Numbers drawn from the Gaussian of a class, or from one where there are no classes.
+
+    Args:
+        key: decides the draws, int64 `[...]`.
+        form: a batch of one sample: zeros in place of the numbers, and what all samples share.
+        kinds: the precision of each tensor of numbers, in their order.
+        target: which of the tensors holds the classes; None for none.
+        shares: how likely each class is, `[..., c]`.
+        means: `[..., c, i]`.
+        factors: L of each class, `[..., c, k, i]`.
+    """
+
+    key: Tensor
+    form: Batch
+    kinds: tuple[str, ...]
+    target: int | None
+    shares: Tensor
+    means: Tensor
+    factors: Tensor
+
+    @property
+    def count(self) -> int:
+        """How many inputs there are."""
+        return DRAWS
+
+    @property
+    def lead(self) -> int:
+        """The number of replica axes."""
+        return self.key.dim()
+
+    def batch(self, rows: Tensor) -> Batch:
+        """The inputs of these numbers, int64 `[n]`, in the form of the task's batches."""
+        numbers = self._drawn(rows) if self._held is None else self._held.index_select(self.lead, rows)
+        return self._formed(numbers, self._classes(rows))
+
+    @cached_property
+    def _held(self) -> Tensor | None:
+        bytes_of_one = self.means[..., :1, :].numel() * self.means.element_size()
+        return None if DRAWS * bytes_of_one > CACHED else self._drawn(torch.arange(DRAWS, device=self.key.device))
+
+    def _classes(self, rows: Tensor) -> Tensor:
+        """Of which class each draw is, int64 `[..., n]`."""
+        below = self.shares.double().cumsum(-1).unsqueeze(-2) < uniform(self.key, rows, 1)
+        return below.sum(-1).clamp(max=self.shares.shape[-1] - 1)
+
+    def _drawn(self, rows: Tensor) -> Tensor:
+        """`mean + z L`, `[..., n, i]`."""
+        z = normal(self.key + 1, rows, self.factors.shape[-2]).to(self.means)
+        own = one_hot(self._classes(rows), self.shares.shape[-1]).to(z)
+        spread = (own.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
+        return own @ self.means + spread @ self.factors.flatten(-3, -2)
+
+    def _formed(self, numbers: Tensor, classes: Tensor) -> Batch:
+        """Numbers `[..., n, i]` as a batch."""
+        axis, n = self.lead, classes.shape[-1]
+        sizes = [t.shape[axis + 1 :].numel() for t in numbers_in(self.form, axis)]
+        parts, kinds, place = iter(numbers.split(sizes, -1)), iter(self.kinds), iter(range(len(tensors_of(self.form))))
+
+        def filled(one: Tensor) -> Tensor:
+            if next(place) == self.target:
+                return classes.to(one)
+            if not per_sample(one, axis, 1):
+                return one
+            wide = one.expand(*one.shape[:axis], n, *one.shape[axis + 1 :])
+            return next(parts).reshape(wide.shape).to(getattr(torch, next(kinds))) if one.is_floating_point() else wide
+
+        return map_tensors(filled, self.form)
+
+
+def per_sample(tensor: Tensor, axis: int, n: int) -> bool:
+    """Whether a tensor of a batch of n samples has a row for each."""
+    return tensor.dim() > axis and tensor.shape[axis] == n
+
+
+def numbers_in(batch: Batch, axis: int) -> list[Tensor]:
+    """The tensors of numbers, with a row a sample, of a batch."""
+    n = sample_count(batch, axis)
+    return [t for t in tensors_of(batch) if per_sample(t, axis, n) and t.is_floating_point()]
+
+
+@final
+class _Sums:
+    """Sums over samples by class, from which means and factors follow; nothing of a sample is kept.
+
+    Args:
+        key: decides the mixtures, int64 `[...]`.
+        classes: how many; 1 where there are none.
+    """
+
+    def __init__(self, key: Tensor, classes: int) -> None:
+        self.key, self.classes = key, classes
+        self.rows = min(ROWS // classes, MOST_ROWS) if classes > 1 else 2 * MOST_ROWS
+        self.sums: dict[str, Tensor] = {}
+        self.seen = 0
+
+    def add(self, x: Tensor, labels: Tensor | None) -> None:
+        """Add samples `x [..., n, i]` of these classes."""
+        n = x.shape[-2]
+        z = normal(self.key, self.seen + torch.arange(n, device=self.key.device), self.rows).to(x)
+        ones = x.new_ones(*x.shape[:-1], 1)
+        member = ones if labels is None or self.classes == 1 else one_hot(labels.clamp(min=0), self.classes).to(x)
+        weights = (member.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
+        form = *weights.shape[:-2], self.classes, self.rows
+        found = {
+            "counts": member.sum(-2),
+            "totals": member.mT @ x,
+            "mixed": (weights.mT @ x).reshape(*form, x.shape[-1]),
+            "weights": weights.sum(-2).reshape(form),
+        }
+        self.sums = {name: own + self.sums[name] if self.seen else own for name, own in found.items()}
+        self.seen += n
+
+    def moments(self, stream: SampleStream) -> tuple[Tensor, Tensor, Tensor]:
+        """Shares, means and factors of the samples of all processes."""
+        found = stream.sum_named(self.sums)
+        n = found["counts"].clamp(min=1)
+        means = found["totals"] / n.unsqueeze(-1)
+        centred = found["mixed"] - found["weights"].unsqueeze(-1) * means.unsqueeze(-2)
+        shares = found["counts"] / found["counts"].sum(-1, keepdim=True)
+        return shares, means, centred / (n * self.rows).sqrt()[..., None, None]
+
+
+def fit_gaussians(source: PerSampleGradients, stream: SampleStream, key: Tensor) -> GaussianInputs:
+    """Take the moments of a task's inputs, on some of its samples.
+
+    Args:
+        source: the model, which tells the targets.
+        stream: the data.
+        key: decides the mixtures and the draws, int64 `[...]`.
+    """
+    axis, own = stream.axis, stream.gather(key)[1]
+    sums, form, target = None, None, None
+    for chunk in stream.chunks(source, FITTED, labels=False):
+        outputs, targets = source.answers(chunk, parameters=stream.parameters)
+        if sums is None:
+            form, target = take(chunk, torch.arange(1), axis), _place(chunk, targets)
+            # mixtures of their own in every process
+            sums = _Sums(key + 2 + own, _classes_of(source, outputs, targets, axis))
+        x = torch.cat([t.reshape(*t.shape[: axis + 1], -1) for t in numbers_in(chunk, axis)], -1).to(outputs.device)
+        sums.add(x.to(wide_dtype([x])), targets)
+    if sums is None:
+        raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
+    kinds = tuple(str(t.dtype).removeprefix("torch.") for t in numbers_in(form, axis))
+    blank = map_tensors(lambda t: torch.zeros_like(t) if t.is_floating_point() else t, form)
+    return stream.checked(GaussianInputs(key, blank, kinds, target, *sums.moments(stream)), "finite inputs")
+
+
+def _classes_of(source: PerSampleGradients, outputs: Tensor, targets: Tensor | None, axis: int) -> int:
+    """How many classes have a Gaussian of their own; 1 where there are none, or too many."""
+    known = isinstance(source.likelihood, Categorical) and targets is not None and outputs.dim() == axis + 2
+    return outputs.shape[-1] if known and outputs.shape[-1] <= ROWS // 4 else 1
+
+
+def _place(batch: Batch, targets: Tensor | None) -> int | None:
+    """Which tensor of a batch is the targets."""
+    found = [number for number, tensor in enumerate(tensors_of(batch)) if is_targets(tensor, targets)]
+    return found[0] if found else None
+
+
+def is_targets(tensor: Tensor, targets: Tensor | None) -> bool:
+    """Whether a tensor of whole numbers is that of the targets."""
+    if targets is None or tensor.is_floating_point() or tensor.shape != targets.shape:
+        return False
+    return bool((tensor == targets.to(tensor.device)).all())

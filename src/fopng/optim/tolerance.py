@@ -1,0 +1,134 @@
+"""Steering: old tasks are measured on their probes, and what holds on to them follows, so that they lose as much as they may.
+
+What was lost, m, is the mean over old tasks of the divergence of today's answers from those at a task's end. With a tolerance a
+strength is `s0 (m / a)^4`: a bend limits how fast m grows, so that a steep law settles where m is about a. A rehearsal, which gives
+back what was lost, has the weight `w0 m / a`, up to w0; where that is not enough the gradient of the new task is made smaller.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fopng.core.tree import node
+from fopng.memory.probe import TaskProbe
+from fopng.memory.replay_samples import Drawn
+
+EVERY = 10
+"""Steps between two measurements; the first steps of a task are measured one by one."""
+
+MEASURED = 48
+"""Inputs of one old task that are measured at a time; another task's the next time."""
+
+REHEARSED = 8
+"""Inputs of one old task that are rehearsed in a step; another task's in the next."""
+
+RECENT = 0.5
+"""The weight of the latest measurement of a task, the rest being that of those before."""
+
+STEEPNESS = 4.0
+"""The power of what is lost, over what may be, that strengths follow."""
+
+RELEASE = 0.1
+"""By as much the logarithm of what strengths follow falls at a time at most; it rises at once. A task begins at m = a."""
+
+LEAST, MOST = -3.0, 1.5
+"""The logarithm of what is lost over what may be is cut to these."""
+
+ALLOWED = 2.0
+"""So many times the tolerance may be lost without a warning."""
+
+
+@node
+@final
+@dataclass(frozen=True)
+class Steering:
+    """How far old tasks are from what they may lose, and what follows from it.
+
+    Args:
+        lost: the mean divergence of each old task, in nats, as it was measured lately, `[*lead, t]`.
+        push: the logarithm of m over the tolerance that strengths follow now, `[*lead]`.
+        steps: of the task at hand.
+        turn: how many measurements there were.
+    """
+
+    lost: Tensor
+    push: Tensor
+    steps: int = 0
+    turn: int = 0
+
+    @classmethod
+    def new(cls, like: Tensor) -> "Steering":
+        """Before anything was measured; like a tensor `[*lead]`."""
+        return cls(like.unsqueeze(-1)[..., :0], torch.zeros_like(like))
+
+    @property
+    def mean(self) -> Tensor:
+        """What old tasks have lost, `[*lead]`."""
+        return self.lost.mean(-1)
+
+    @property
+    def worst(self) -> Tensor:
+        """What the one has lost that has lost the most, `[*lead]`."""
+        return self.lost.amax(-1)
+
+    @property
+    def factor(self) -> Tensor:
+        """What strengths are multiplied with now, `[*lead]`."""
+        return (STEEPNESS * self.push).exp()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to measure."""
+        return self.steps <= EVERY or self.steps % EVERY == 0
+
+    def another_task(self) -> "Steering":
+        """A task is done: it has lost nothing yet."""
+        lost = torch.cat([self.lost, torch.zeros_like(self.push).unsqueeze(-1)], -1)
+        return replace(self, lost=lost, push=torch.zeros_like(self.push), steps=0)
+
+    def to_measure(self, probes: Sequence[TaskProbe]) -> Drawn:
+        """Inputs of the task that is measured next."""
+        return probes[self.turn % len(probes)].to_measure(self.turn // len(probes), MEASURED)
+
+    def to_rehearse(self, probes: Sequence[TaskProbe]) -> Drawn:
+        """Inputs of the task that is rehearsed in this step."""
+        return probes[self.steps % len(probes)].to_rehearse(self.steps // len(probes), REHEARSED)
+
+    def shares(self, tolerance: float | Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """What the rehearsal's weight and the new task's gradient are multiplied with, `[*lead]`; None for nothing."""
+        return None if tolerance is None else (self.push.clamp(max=0).exp(), (-self.push).clamp(max=0).exp())
+
+    def quantities(self) -> dict[str, Tensor]:
+        """What it knows, by name."""
+        return {"lost_measured": self.mean, "lost_worst": self.worst}
+
+    def measured(self, found: Tensor, tolerance: float | Tensor) -> "Steering":
+        """Follow a measurement, `[*lead]`, of the task whose turn it is."""
+        number = self.turn % self.lost.shape[-1]
+        lost = self.lost.clone()
+        lost[..., number] += RECENT * (found - lost[..., number])
+        excess = (lost.mean(-1) / tolerance).log().clamp(LEAST, MOST)
+        push = torch.maximum(excess, self.push - RELEASE)
+        return replace(self, lost=lost, push=push, turn=self.turn + 1)
+
+
+class ToleranceExceeded(UserWarning):
+    """Old tasks have lost more than they may."""
+
+
+def warn_if_exceeded(steering: Steering | None, tolerance: float | None) -> None:
+    """Warn at the end of a task during which old tasks lost much more than they may."""
+    if steering is None or tolerance is None or not steering.turn:
+        return
+    lost = float(steering.mean)
+    if lost > ALLOWED * tolerance:
+        warnings.warn(
+            f"Expected old tasks to lose at most {tolerance:g} (tolerance), measured {lost:.3g} at the end of a task, the worst "
+            f"{float(steering.worst):.3g}. Lower the learning rate, or allow more.",
+            ToleranceExceeded,
+            stacklevel=3,
+        )
