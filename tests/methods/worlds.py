@@ -81,8 +81,8 @@ def make(name: str, world: World, lr: float = 0.05, **settings: Any) -> fopng.Co
     if name in PROJECTED:
         settings.setdefault("gradients_per_task", 4)
     if name == "KroneckerFOPNG":
-        # or so few steps would leave nothing of the strength
-        settings.setdefault("full_steps", 0)
+        # what a tolerance makes of it is in test_tolerance
+        settings = {"tolerance": None, "rehearse": 0.0, "strength": 30.0, **settings}
     settings.setdefault("predict", world.ask)
     return METHODS[name](world.model, lr, **settings)
 

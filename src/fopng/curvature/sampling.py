@@ -72,10 +72,6 @@ class SampleStream(ABC):
             what: they are, for the message.
         """
 
-    def allowed(self, new: Vector, old: Vector) -> Vector:
-        """The new parameters of the runs that go on, the old ones of replicas that have ended."""
-        return new
-
     def total(self, count: int) -> int:
         """Add a number of samples over the processes."""
         return count

@@ -14,10 +14,9 @@ from fopng.core.vector import Vector, broadcast
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
 from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, trace
 from fopng.gradients.layers import Names
-from fopng.optim.method import Prepared, State, Step
+from fopng.optim.method import Method, Prepared, Running, State, Step
 from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
-from fopng.optim.weight_averaging import Averaging, AveragingRunning
 
 
 @node
@@ -41,7 +40,7 @@ K = TypeVar("K", bound=KroneckerState)
 
 
 @settings
-class KroneckerMemory(Averaging[K], Generic[K]):
+class KroneckerMemory(Method[K, Running], Generic[K]):
     """A method that holds updates back by `(I + s F_old)^-1`."""
 
     strength: Annotated[float, AT_LEAST_0, "s, how much `F_old` weighs against the identity."] = 30.0
@@ -67,8 +66,8 @@ class KroneckerMemory(Averaging[K], Generic[K]):
     def variant(self) -> str:
         return f"signals={self.signals!r}"
 
-    def keep(self, state: K, task: Task) -> K:
-        return self.remembered(state, self.measure(task))
+    def end_task(self, state: K, running: Running, task: Task) -> tuple[K, Running]:
+        return self.remembered(state, self.measure(task)), running
 
     def measure(self, task: Task) -> Moments:
         """The moments of the task at hand."""
@@ -80,16 +79,11 @@ class KroneckerMemory(Averaging[K], Generic[K]):
         total = moments if old is None else Moments(_summed(old.layers, moments.layers), old.rest + moments.rest)
         return replace(state, moments=total, tasks=state.tasks + 1)
 
-    def weight(self, state: K) -> float | Tensor:
-        """What `F_old` is multiplied with: the strength, in units of the method's own."""
-        return self.strength
-
     def prepare(self, state: K, names: Collection[str]) -> Prepared:
         if state.moments is None:
             return Prepared()
-        s = self.weight(state)
         old = self.old_fisher(state.moments, names)
-        return Prepared(Shrinkage(old.map(lambda values: (1 + broadcast(s, values) * values).reciprocal())))
+        return Prepared(Shrinkage(old.map(lambda values: (1 + broadcast(self.strength, values) * values).reciprocal())))
 
     def old_fisher(self, moments: Moments, names: Collection[str]) -> KroneckerOperator:
         """`F_old` in the parameters of these names; eigenvectors are worked out again only where a layer's moments changed."""
@@ -111,11 +105,8 @@ class KroneckerMemory(Averaging[K], Generic[K]):
         """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""
         return signals
 
-    def bend(self, v: Vector, step: Step[K, AveragingRunning]) -> Vector:
+    def bend(self, v: Vector, step: Step[K, Running]) -> Vector:
         return v if step.prepared.remover is None else step.prepared.remover(v)
-
-    def used(self, state: K, theta: Vector) -> Vector | None:
-        return None if state.moments is None else used_parameters(state.moments, theta)
 
     def planned_numbers(self, shapes: Mapping[str, torch.Size]) -> int:
         # what is kept, what a task adds to it, and both while they are taken apart

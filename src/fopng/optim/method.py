@@ -58,7 +58,6 @@ class Needs:
     Args:
         refresh: what `refresh` must have given before a step, in words; None for nothing.
         data: whether the end of a task looks at the task's data.
-        path: whether it is shown the parameters before each step (`follow`).
         moments: whether it keeps means over gradients (`observe`).
         steps: whether it is shown every step, whoever takes it (`watch`).
         samples: whether it rehearses samples of its own (`recall`).
@@ -68,7 +67,6 @@ class Needs:
 
     refresh: str | None = None
     data: bool = True
-    path: bool = False
     moments: bool = False
     steps: bool = False
     samples: bool = False
@@ -251,10 +249,6 @@ class Method(ABC, Generic[S, R]):
         """Whether a step lacks what `refresh` gives."""
         return False
 
-    def follow(self, running: R, theta: Vector) -> R:
-        """See the parameters before a step."""
-        return running
-
     def recall(self, state: S, running: R, rehearser: Rehearser) -> tuple[Vector | None, R]:
         """Ask for gradients on samples of the method's own."""
         return None, running
@@ -288,10 +282,6 @@ class Method(ABC, Generic[S, R]):
     def end_task(self, state: S, running: R, task: Task) -> tuple[S, R]:
         """Keep what the method needs of a task that is done."""
         return state, running
-
-    def forget_task(self, running: R) -> R:
-        """Drop what speaks of the task at hand alone."""
-        return running
 
     # What it measures, by name: runs keep it, their results and logs show it
 

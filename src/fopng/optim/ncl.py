@@ -7,10 +7,9 @@ from fopng.core.tree import node
 from fopng.core.vector import Vector
 from fopng.curvature.moments import Moments
 from fopng.optim.kronecker_base import KroneckerMemory, KroneckerState, used_parameters
-from fopng.optim.method import About, State, Step
+from fopng.optim.method import About, Running, State, Step
 from fopng.optim.settings import ABOVE_0, require, settings
 from fopng.optim.task import Task
-from fopng.optim.weight_averaging import AveragingRunning
 
 Precision: TypeAlias = Literal["kfac", "diagonal"]
 """How the precision of old tasks is approximated. Eigenvalues of EKFAC belong to one task's eigenvectors."""
@@ -67,12 +66,12 @@ class NCL(KroneckerMemory[NCLState]):
             return Moments({}, task.fisher(self.signals, self.fisher_samples))
         return super().measure(task)
 
-    def keep(self, state: NCLState, task: Task) -> NCLState:
-        state, theta = super().keep(state, task), task.parameters()
+    def end_task(self, state: NCLState, running: Running, task: Task) -> tuple[NCLState, Running]:
+        (state, running), theta = super().end_task(state, running, task), task.parameters()
         assert state.moments is not None
-        return replace(state, anchor=theta, used=used_parameters(state.moments, theta))
+        return replace(state, anchor=theta, used=used_parameters(state.moments, theta)), running
 
-    def bend(self, v: Vector, step: Step[NCLState, AveragingRunning]) -> Vector:
+    def bend(self, v: Vector, step: Step[NCLState, Running]) -> Vector:
         state, left = step.state, super().bend(v, step)
         if state.anchor is None or state.used is None:
             return left

@@ -165,9 +165,7 @@ class ContinualOptimizer(torch.optim.Optimizer):
                 self.pipeline.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
-        """End a task: store gradients, consolidate Fishers, whatever the method keeps. Look at the model, and save it, after this.
-
-        A method with `merging` (`KroneckerFOPNG` by default) or `averaging` also puts the weights where the task ends.
+        """End a task: store gradients, consolidate Fishers, whatever the method keeps.
 
         Args:
             batches: the task's data, an iterable that can be walked more than once.

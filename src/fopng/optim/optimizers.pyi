@@ -19,10 +19,13 @@ class SGD(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -33,12 +36,15 @@ class Adam(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-08,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -49,6 +55,8 @@ class EWC(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 100.0,
         labels: Literal["observed", "sampled", "expected"] = "observed",
         fisher_samples: int | None = None,
@@ -56,6 +64,7 @@ class EWC(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -66,6 +75,8 @@ class FNG(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         metric: Literal["diagonal", "kfac", "ekfac", "low-rank", "full"] = "diagonal",
         fisher_rank: int = 16,
         damping: float = 0.001,
@@ -75,6 +86,7 @@ class FNG(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -85,6 +97,8 @@ class OGD(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         gram_damping: float | None = None,
         gradients_per_task: int = 80,
         max_directions: int | None = None,
@@ -95,6 +109,7 @@ class OGD(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -105,6 +120,8 @@ class FOPNG(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         metric: Literal["diagonal", "kfac", "ekfac", "low-rank", "full"] = "diagonal",
         fisher_rank: int = 16,
         damping: float = 0.001,
@@ -122,6 +139,7 @@ class FOPNG(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -132,6 +150,8 @@ class FOPNGPreFisher(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         metric: Literal["diagonal", "kfac", "ekfac", "low-rank", "full"] = "diagonal",
         fisher_rank: int = 16,
         damping: float = 0.001,
@@ -149,6 +169,7 @@ class FOPNGPreFisher(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -159,6 +180,8 @@ class ONG(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         metric: Literal["diagonal", "kfac", "ekfac", "low-rank", "full"] = "diagonal",
         fisher_rank: int = 16,
         damping: float = 0.001,
@@ -174,6 +197,7 @@ class ONG(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -184,6 +208,8 @@ class NaturalOGD(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         metric: Literal["diagonal", "kfac", "ekfac", "low-rank", "full"] = "diagonal",
         fisher_rank: int = 16,
         damping: float = 0.001,
@@ -199,6 +225,7 @@ class NaturalOGD(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -209,12 +236,15 @@ class SI(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 1.0,
         damping: float = 0.001,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -225,12 +255,15 @@ class MAS(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 1.0,
         sensitivity_samples: int | None = None,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -241,6 +274,8 @@ class LwF(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 1.0,
         temperature: float = 2.0,
         distilled_samples: int | None = 2000,
@@ -249,6 +284,7 @@ class LwF(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -259,6 +295,8 @@ class ER(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         capacity: int = 1000,
         replay_samples: int = 10,
         strength: float = 1.0,
@@ -266,6 +304,7 @@ class ER(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -276,6 +315,8 @@ class GEM(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         samples_per_task: int = 256,
         replay_samples: int | None = None,
         margin: float = 0.5,
@@ -283,6 +324,7 @@ class GEM(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -293,12 +335,15 @@ class AGEM(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         samples_per_task: int = 256,
         replay_samples: int = 256,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -309,6 +354,8 @@ class OnlineEWC(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 100.0,
         labels: Literal["observed", "sampled", "expected"] = "observed",
         fisher_samples: int | None = None,
@@ -317,6 +364,7 @@ class OnlineEWC(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -327,20 +375,17 @@ class KroneckerFOPNG(ContinualOptimizer):
         lr: float = 0.1,
         *,
         momentum: float = 0.0,
-        averaging: float = 0.0,
-        merging: float = 0.3,
-        strength: float = 30.0,
+        tolerance: float | None = 0.1,
+        rehearse: float = 3.0,
+        strength: float = 10.0,
         signals: Literal["normal", "observed", "sampled", "expected"] = "sampled",
         fisher_samples: int | None = 2000,
         rank: int | None = 128,
-        evenness: float = 0.5,
-        growth: float = 1.0,
-        balance: float = 1.0,
-        full_steps: float = 4000.0,
         first_task: FirstTask = None,
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -351,8 +396,8 @@ class NCL(ContinualOptimizer):
         lr: float = 0.05,
         *,
         momentum: float = 0.0,
-        averaging: float = 0.0,
-        merging: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         strength: float = 10000.0,
         signals: Literal["normal", "observed", "sampled", "expected"] = "sampled",
         fisher_samples: int | None = 2000,
@@ -362,6 +407,7 @@ class NCL(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -372,6 +418,8 @@ class GPM(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         input_samples: int | None = 300,
         threshold: float = 0.95,
         threshold_growth: float = 0.0,
@@ -379,6 +427,7 @@ class GPM(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 
@@ -389,6 +438,8 @@ class SGP(ContinualOptimizer):
         lr: float,
         *,
         momentum: float = 0.0,
+        tolerance: float | None = None,
+        rehearse: float = 0.0,
         input_samples: int | None = 300,
         threshold: float = 0.95,
         threshold_growth: float = 0.0,
@@ -397,6 +448,7 @@ class SGP(ContinualOptimizer):
         predict: Predict | None = None,
         likelihood: Likelihood | None = None,
         groups: Groups | None = None,
+        probe: ProbeKind = None,
         generator: torch.Generator | None = None,
     ) -> None: ...
 

@@ -93,8 +93,6 @@ class Pipeline:
         """
         method, needs, state, running = self.method_now, self.needs, self.state, self.running
         rehearsed, steering, total = None, running.steering, raw
-        if needs.path:
-            running = method.follow(running, theta)
         before = running
         if needs.samples and rehearser is not None:
             rehearsed, running = method.recall(state, running, rehearser)

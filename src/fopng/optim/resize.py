@@ -37,7 +37,7 @@ def resize_state(pipeline: Pipeline, old: ParamLayout, new: ParamLayout) -> None
     if old == new:
         return
     grown = [name for name in old.names if old.shapes[name] != new.shapes[name]]
-    running = pipeline.method.forget_task(pipeline.running)
+    running = pipeline.running
     if any(isinstance(own, (LayerMoments, FullFisher, LowRankFisher)) for own in nodes_in((pipeline.state, running))):
         other = ", or use a diagonal metric" if getattr(pipeline.method, "metric", "diagonal") != "diagonal" else ""
         raise ValueError(

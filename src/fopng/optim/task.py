@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fopng.core.layout import wide_dtype
 from fopng.core.likelihood import Labels, Score, Signals
@@ -51,14 +51,6 @@ class Task(FisherSource):
         """A copy of the parameters now."""
         kind = wide_dtype(self.weights.values())
         return Vector({name: own.detach().to(kind, copy=True) for name, own in self.weights.items()}, self.stream.axis)
-
-    def move(self, theta: Vector) -> None:
-        """Put the parameters there, but for frozen ones: where the task ends."""
-        with torch.no_grad():
-            for name, part in self.stream.allowed(theta, self.parameters()).parts.items():
-                own = self.weights[name]
-                if own.requires_grad or not isinstance(own, nn.Parameter):
-                    own.copy_(part)
 
     def fisher(self, labels: Labels, samples: int | None) -> Vector:
         """Its diagonal Fisher now."""

@@ -116,6 +116,3 @@ class StackedStream(SampleStream):
         finite = torch.stack([tensor.isfinite().reshape(len(tensor), -1).all(-1) for tensor in tensors_in(tree)]).all(0)
         self.alive.logical_and_(finite)
         return map_tree(lambda t: torch.where(finite.reshape(-1, *[1] * (t.dim() - 1)), t, 0), tree)
-
-    def allowed(self, new: Vector, old: Vector) -> Vector:
-        return new.where(self.alive, old)
