@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit demo docs package results bench format clean
+.PHONY: help setup test check unit chaos demo docs package results bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ check: $(STAMP) ## lint, format and types
 
 unit: $(STAMP) ## the tests and doctests
 	$(BIN)/python -m pytest -n $(JOBS)
+
+chaos: $(STAMP) ## attack for an hour: kills, damaged files, random commands; counts in .chaos, table in docs/reliability.md
+	PYTHONPATH=tests $(BIN)/python -m chaos --page $(CHAOS)
 
 demo: $(STAMP) ## set up, then compare eight methods on real digits: a table, and demo/report.html
 	$(BIN)/fopng demo

@@ -59,6 +59,15 @@ def test_a_bundle_of_format_1_is_read(tmp_path):
     assert load_results([tmp_path]) == [held_out(0.7)]
 
 
+def test_a_number_that_was_changed_on_the_disk_is_not_read(tmp_path):
+    path, text = tmp_path / "x.results.json", bundle_text([held_out(0.7)])
+    path.write_text(text)
+    assert load_results([path]) == [held_out(0.7)]
+    path.write_text(text.replace("0.7", "0.8"))
+    with pytest.raises(DamagedFileError, match=r"got other contents \(SHA-256\)"):
+        load_results([path])
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"format": 9, "results": []}', '{"format": 2, "results": [{"shared": {}, "runs": [{}]}]}']
 )

@@ -31,7 +31,7 @@ def test_the_members_that_the_command_line_promises():
     expected = {
         **{"benchmark": "split-mnist", "dataset": "mnist", "scenario": "domain", "protocol": "matched"},
         **{"method": "fopng", "settings": {**config().settings}, "seed": 7, "accuracy": [[0.9, None], [0.8, 0.95]]},
-        **{"format": 2, "status": "finished", "experiments": [], "removed_fraction": 0.1, "seconds": 4.5},
+        **{"format": 3, "status": "finished", "experiments": [], "removed_fraction": 0.1, "seconds": 4.5},
         "forgetting": pytest.approx(0.1),
     }
     assert {name: members[name] for name in expected} == expected
@@ -92,7 +92,7 @@ def test_names_of_experiments_are_sorted_and_once_each():
         ({"environment": 3}, "int"),
         ({"measured": {"removed_fraction": 1}}, "Expected a list of numbers in removed_fraction, got 1"),
         ({"experiments": "comparison"}, "Expected names of experiments, got 'comparison'"),
-        ({"format": 9}, "Expected format 1 or 2, got 9"),
+        ({"format": 9}, "Expected format 1, 2 or 3, got 9"),
         ({"format": 1}, "removed_fraction_by_task"),
         ({"status": "fine"}, "Expected a status among"),
         ({"config": {}}, "Expected the members"),
@@ -101,8 +101,16 @@ def test_names_of_experiments_are_sorted_and_once_each():
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path, change, message):
     path = tmp_path / "result.json"
-    path.write_text(json.dumps({**result().as_dict(), **change}))
+    path.write_text(json.dumps({**result().as_dict(), "format": 2, **change}))
     with pytest.raises(DamagedFileError, match=message):
+        read_result(path)
+
+
+def test_a_number_that_was_changed_on_the_disk_is_not_read(tmp_path):
+    path, text = tmp_path / "result.json", result_text(result())
+    assert "0.95" in text
+    path.write_text(text.replace("0.95", "0.96"))
+    with pytest.raises(DamagedFileError, match=r"got other contents \(SHA-256\)"):
         read_result(path)
 
 

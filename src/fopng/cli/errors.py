@@ -47,8 +47,10 @@ def _explain(error: Exception) -> tuple[str, int]:
         message += "" if message.endswith((".", "?", "!")) else "."
         return f"{message}{_hint(error)} Run the command with --help.", error.exit_code
     kind = type(error)
-    if kind.__module__.startswith(OURS) or isinstance(error, (OSError, ImportError)):
+    if kind.__module__.startswith(OURS) or isinstance(error, ImportError):
         return str(error), FAILURE
+    if isinstance(error, OSError):
+        return _refused(error), FAILURE
     if isinstance(error, ValueError):  # a value that the user gave: a name, a setting, a seed
         return str(error), USAGE
     if isinstance(error, MemoryError) or kind.__name__ == "OutOfMemoryError":
@@ -58,6 +60,16 @@ def _explain(error: Exception) -> tuple[str, int]:
     return (
         f"{kind.__name__}: {error}\nThis may be a bug. FOPNG_DEBUG=1 shows the traceback, kept in {file.name}",
         FAILURE,
+    )
+
+
+def _refused(error: OSError) -> str:
+    """What the system refused, and of which file."""
+    if error.filename is None:
+        return str(error)
+    return (
+        f"Expected to use {error.filename}, got: {error.strerror}. What was saved before is unchanged. "
+        "Mend that, then run the same command again."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.runs.result import DamagedFileError, RunResult, read_result
 from fopng.lab.runs.scores import scores_of
 from fopng.lab.storage.locks import is_held
+from fopng.lab.storage.parsing import read_json
 
 
 def show(options: Show) -> None:
@@ -53,7 +53,7 @@ def _list(folders: list[Path], as_json: bool) -> None:
 
 def _describe(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = read_json(folder / "config.json")
         members = {name: config[name] for name in ("benchmark", "method", "seed", "protocol")}
     except (ValueError, TypeError, KeyError):
         members = {"benchmark": folder.parent.parent.name, "method": folder.parent.name, "seed": "?", "protocol": "?"}

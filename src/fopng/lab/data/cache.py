@@ -5,19 +5,26 @@ Worth its code: a cached dataset opens in a millisecond (decoding takes 0.3 to 1
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from fopng.lab.data.errors import BadFileError
 from fopng.lab.data.formats import PARTS, Arrays, ByteArray, Contents
+from fopng.lab.storage import atomic
+from fopng.lab.storage.parsing import parse_json
+
+NOTE = "checked.json"
+"""Beside the arrays: their sizes and times when they were last known to be right."""
 
 
 def cache_folder() -> Path:
@@ -60,10 +67,26 @@ def open_arrays(name: str, contents: Contents) -> Arrays | None:
         arrays: Arrays = {
             part: _mapped(file, file.stat().st_mtime_ns, file.stat().st_ino) for part, file in files.items()
         }
-    except (OSError, ValueError, EOFError):
+    except Exception:  # NumPy's parser of a damaged header raises almost anything
         return None
     right = all(arrays[part].shape == contents.shape(part) and arrays[part].dtype == np.uint8 for part in PARTS)
-    return arrays if right else None
+    return arrays if right and _unchanged(name, arrays, contents) else None
+
+
+def _unchanged(name: str, arrays: Arrays, contents: Contents) -> bool:
+    """Whether the arrays are the known ones: read again only when a file was written since they were last known to be."""
+    note = arrays_folder(name) / NOTE
+    stamps = {part: [(stat := (note.with_name(f"{part}.npy")).stat()).st_size, stat.st_mtime_ns] for part in PARTS}
+    with suppress(OSError, ValueError):
+        if parse_json(note.read_bytes()) == stamps:
+            return True
+    try:
+        contents.check(arrays, str(note.parent))
+    except BadFileError:
+        return False
+    with suppress(OSError):
+        atomic.write_text(note, json.dumps(stamps))
+    return True
 
 
 @lru_cache(maxsize=32)
@@ -74,21 +97,29 @@ def _mapped(file: Path, *written: int) -> ByteArray:
 
 
 def save_arrays(name: str, arrays: Arrays) -> None:
-    """Write the four arrays to a temporary folder, flush them, and rename the folder into place."""
+    """Write the four arrays to a temporary folder, flush them, and rename the folder into place; the caller holds the lock."""
     target = arrays_folder(name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
-        written = Path(scratch) / name
-        written.mkdir()
+    _remove_scratch(target)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{name}-"))
+    try:
         for part in PARTS:
-            with (written / f"{part}.npy").open("wb") as stream:
+            with (scratch / f"{part}.npy").open("wb") as stream:
                 np.save(stream, np.ascontiguousarray(arrays[part]))
                 stream.flush()
                 os.fsync(stream.fileno())
         # A damaged folder is moved away first: a rename never replaces a folder that holds files.
         if target.exists():
-            target.rename(Path(scratch) / "damaged")
-        written.rename(target)
+            target.rename(scratch.with_name(f"{scratch.name}-damaged"))
+        scratch.rename(target)
+    finally:
+        _remove_scratch(target)
+
+
+def _remove_scratch(target: Path) -> None:
+    """Remove half-written arrays, of this process or of one that was killed."""
+    for left in target.parent.glob(f".{target.name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def remove_arrays(name: str) -> None:

@@ -1,19 +1,20 @@
 """Runs as they go: what their folders say at a moment, from `config.json`, `log.jsonl` and `result.json`."""
 
-import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, final
 
 from fopng.lab.benchmarks.registry import listing_order
+from fopng.lab.engine.observers import read_log
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.runs import scores
 from fopng.lab.storage.locks import is_held
+from fopng.lab.storage.parsing import read_json
 
 State = Literal["under way", "finished", "diverged", "unfinished"]
 
@@ -66,7 +67,7 @@ def snapshot(root: Path, now: float | None = None) -> list[Progress]:
 def progress_of(folder: Path, now: float) -> Progress | None:
     """How far the run in a folder is; None where its configuration cannot be read."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = read_json(folder / "config.json")
         who = {name: config[name] for name in ("benchmark", "protocol", "method", "seed")}
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -136,28 +137,17 @@ def _seen(path: Path) -> _Seen:
 def _read(path: Path, changed: int, size: int) -> _Seen:
     """What a log says; read again only when it has changed."""
     seen = _Seen()
-    for line in _lines(path):
+    for line in read_log(path):
         try:
             seen.read(line)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
     return seen
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log: one that is being written, or was cut short, is passed over."""
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
-
-
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

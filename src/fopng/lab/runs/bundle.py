@@ -1,13 +1,13 @@
 """Many results in one small file, to be committed: what runs share is said once, and nothing that follows from the rest."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fopng.lab.runs.config import canonical_json, plain
-from fopng.lab.runs.result import FORMAT, DamagedFileError, RunResult, check_format
+from fopng.lab.runs.result import FORMAT, DamagedFileError, RunResult, check_format, check_whole, fingerprint
+from fopng.lab.storage.parsing import read_json
 
 SUFFIX = ".results.json"
 
@@ -16,26 +16,28 @@ _OWN = ("settings", "seed")
 
 def bundle_text(results: Iterable[RunResult]) -> str:
     """The text of a bundle: a block for each set of runs that differ in settings and seed alone, a line a run."""
-    blocks = []
+    blocks, kept = [], []
     for _, members in grouped(results, _shared_text):
-        shared = _shared(members[0])
-        runs = ",\n".join(f"   {canonical_json(_own(result))}" for result in members)
+        shared, own = _shared(members[0]), [_own(result) for result in members]
+        runs = ",\n".join(f"   {canonical_json(run)}" for run in own)
         blocks.append(f'  {{"shared": {canonical_json(shared)},\n  "runs": [\n{runs}\n  ]}}')
-    return f'{{"format": {FORMAT}, "results": [\n' + ",\n".join(blocks) + "\n]}\n"
+        kept.append({"shared": shared, "runs": own})
+    head = f'{{"format": {FORMAT}, "sha256": "{fingerprint(kept)}", "results": [\n'
+    return head + ",\n".join(blocks) + "\n]}\n"
 
 
 def read_bundle(path: Path) -> list[RunResult]:
     """The results of a bundle; `DamagedFileError` when it is none."""
-    content = path.read_bytes()
     try:
-        members = json.loads(content)
+        members = read_json(path)
         check_format(members["format"])
+        check_whole(members, members["results"])
         return [
             _result(block["shared"], {**run, "format": members["format"]})
             for block in members["results"]
             for run in block["runs"]
         ]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DamagedFileError(f"Expected a file of results in {path}, got: {error} Export it again.") from error
 
 

@@ -1,6 +1,6 @@
 """The result of a run: what was measured, and the scores that follow from it."""
 
-import json
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, final
 
 from fopng.lab.runs import scores
-from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, plain
+from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, canonical_json, plain
 from fopng.lab.storage.atomic import readable_json
+from fopng.lab.storage.parsing import read_json
 
 Row = tuple[float | None, ...]
 
-FORMAT = 2
+FORMAT = 3
 """Of `result.json`."""
 
 STATUSES = ("finished", "diverged")
@@ -133,29 +134,44 @@ class RunResult:
 
 def check_format(version: object) -> None:
     """Refuse a file of another version of the package."""
-    if version not in (1, FORMAT):
-        raise ValueError(f"Expected format 1 or {FORMAT}, got {version!r}. Read it with the version that wrote it.")
+    if version not in (1, 2, FORMAT):
+        raise ValueError(f"Expected format 1, 2 or {FORMAT}, got {version!r}. Read it with the version that wrote it.")
+
+
+_MEASURED = frozenset(each.name for each in fields(RunResult))
+"""The members that nothing else tells."""
+
+
+def fingerprint(members: object) -> str:
+    """The SHA-256 of members, whatever the order of their names."""
+    return hashlib.sha256(canonical_json(members).encode("ascii")).hexdigest()
+
+
+def check_whole(file: Mapping[str, Any], members: object) -> None:
+    """Refuse members that are not those that were written, by the file's own fingerprint: formats 1 and 2 had none."""
+    if file.get("format", 1) == FORMAT and file.get("sha256") != fingerprint(members):
+        raise ValueError("Expected what was written, got other contents (SHA-256).")
 
 
 def _migrated(members: Mapping[str, object]) -> Mapping[str, object]:
-    """A result as format 2 has it. Format 1 had two measured quantities, as members of their own, and no experiments."""
+    """A result as formats 2 and 3 have it. Format 1 had two measured quantities, as members of their own, and no experiments."""
     version = members.get("format", 1)
-    if version == FORMAT:
-        return members
     check_format(version)
+    if version != 1:
+        return members
     removed, lost = members["removed_fraction_by_task"], members.get("compression_error_by_task", ())
     return {**members, "measured": {"removed_fraction": removed, "compression_error": lost}, "experiments": ()}
 
 
 def read_result(path: Path) -> RunResult:
     """The result in a file; `DamagedFileError` when it holds none, and the system's error when it cannot be opened."""
-    content = path.read_bytes()
     try:
-        members = json.loads(content)
+        members = read_json(path)
         if not isinstance(members, dict):
             raise TypeError(f"Expected a JSON object, got {type(members).__name__}.")
+        check_whole(members, {name: members.get(name) for name in sorted(_MEASURED)})
         return RunResult.from_dict(members)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DamagedFileError(
             f"Expected the result of a run in {path}, got: {error} Delete it and run it again."
         ) from error
@@ -163,7 +179,8 @@ def read_result(path: Path) -> RunResult:
 
 def result_text(result: RunResult) -> str:
     """The text of `result.json`."""
-    return readable_json(result.as_dict()) + "\n"
+    kept = {"config": result.config.as_dict(), **result.stored()}
+    return readable_json({**result.as_dict(), "sha256": fingerprint(kept)}) + "\n"
 
 
 def _unless_none(rule: Callable[[str, object], object], name: str, value: object) -> object:

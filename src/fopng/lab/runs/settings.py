@@ -2,13 +2,13 @@
 
 import difflib
 import math
-import tomllib
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 from fopng.lab.benchmarks import BENCHMARKS
+from fopng.lab.storage import parsing
 from fopng.optim.registry import METHODS, MethodEntry
 from fopng.optim.settings import ABOVE_0, AT_LEAST_0, COUNT, SettingInfo, settings_of
 
@@ -115,7 +115,7 @@ def read_toml(path: Path, what: str) -> dict[str, object]:
         what: what it should hold, for messages.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parsing.read_toml(path)
     except OSError as error:
         raise ValueError(
             f"Expected a TOML file of {what}, got {path}: {error.strerror}. Name one that exists."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from fopng.lab.runs.config import RunConfig
 from fopng.lab.runs.store import Store
 from fopng.lab.storage import atomic
 from fopng.lab.storage.checkpoint import Checkpoint
+from fopng.lab.storage.parsing import read_json
 
 GROUPED_ON_CPU = ("mlp",)
 """Models whose runs are faster as a group on a CPU too, measured with `bench/replicas.py`."""
@@ -166,7 +166,7 @@ def _beside(store: Store, config: RunConfig) -> Path:
 
 def _read_keys(folder: Path) -> tuple[str, ...] | None:
     try:
-        keys = json.loads((folder / "group.json").read_bytes())["runs"]
+        keys = read_json(folder / "group.json")["runs"]
         return tuple(map(str, keys)) if isinstance(keys, list) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -192,9 +192,9 @@ class Work:
         return self.runner.store.folder(result.config).add_experiments(result, self.experiment)
 
     def _tidy(self, config: RunConfig) -> None:
-        """Remove the checkpoint that a kill between the writing of a result and its removal left."""
+        """Remove what a kill after the writing of a result left: a checkpoint, a lock."""
         folder = self.runner.store.folder(config)
-        if any(folder.path.glob("checkpoint*")):
+        if any(folder.path.glob("checkpoint*")) or (folder.path / "lock").exists():
             with suppress(HeldError), folder.claim() as result:
                 if result is not None:
                     folder.checkpoint.clear()

@@ -1,11 +1,14 @@
 """Files that are either wholly written or not at all, whatever happens in between."""
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 SUFFIX = ".partial"
@@ -17,8 +20,9 @@ class WriteError(OSError):
 
 def write_bytes(path: Path, *parts: bytes) -> None:
     """Replace `path` by these bytes: a temporary name, flushed to the disk, renamed, and the folder flushed."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+    partial = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}")
     with as_write_error(path):
+        _remove_abandoned(path)
         try:
             with partial.open("xb") as file:
                 file.writelines(parts)
@@ -54,6 +58,41 @@ def remove_partials(folder: Path) -> None:
     """Remove what killed writers left behind. Only for a folder that nobody else is writing to."""
     for partial in folder.glob(f".*{SUFFIX}"):
         partial.unlink(missing_ok=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what writers of this file left that were killed on this machine."""
+    begins = f".{path.name}.{_host()}-"
+    for name in os.listdir(path.parent):
+        if name.startswith(begins) and name.endswith(SUFFIX):
+            writer = name.removeprefix(begins).partition("-")[0]
+            if writer.isdigit() and not is_alive(int(writer)):
+                path.with_name(name).unlink(missing_ok=True)
+
+
+@cache
+def _host() -> str:
+    """This machine, in a few letters that a file's name may have."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process with this number runs on this machine."""
+    if sys.platform == "win32":
+        import ctypes
+
+        synchronize = 0x00100000
+        handle = ctypes.windll.kernel32.OpenProcess(synchronize, False, process)
+        if handle:
+            ctypes.windll.kernel32.CloseHandle(handle)
+        return bool(handle)
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def _flush_folder(folder: Path) -> None:

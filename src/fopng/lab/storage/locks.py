@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from fopng.lab.storage.atomic import is_alive
 
 POLL_SECONDS = 0.05
 
@@ -80,22 +81,3 @@ def _held(path: Path) -> HeldError:
     holder = _holder(path)
     who = "another process" if holder is None else f"process {holder[0]} on {holder[1]}"
     return HeldError(f"Expected {path.parent} to be free, got a lock held by {who}. Let it finish or stop it.")
-
-
-def is_alive(process: int) -> bool:
-    """Whether a process with this number runs on this machine."""
-    if sys.platform == "win32":
-        import ctypes
-
-        synchronize = 0x00100000
-        handle = ctypes.windll.kernel32.OpenProcess(synchronize, False, process)
-        if handle:
-            ctypes.windll.kernel32.CloseHandle(handle)
-        return bool(handle)
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

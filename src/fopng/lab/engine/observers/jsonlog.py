@@ -5,11 +5,13 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 from fopng.lab.engine.observers.events import Event, RunStarted, Sampling, StepDone
 from fopng.lab.storage import atomic
+from fopng.lab.storage.parsing import parse_json
 
 
 @final
@@ -37,7 +39,7 @@ class JsonLog(Sampling):
 
 
 def append_line(path: Path, name: str, facts: Mapping[str, object]) -> None:
-    """Append an event to a log, with the time.
+    """Append an event to a log, with the time; a whole line or nothing.
 
     Args:
         path: the log.
@@ -45,15 +47,23 @@ def append_line(path: Path, name: str, facts: Mapping[str, object]) -> None:
         facts: what is known about it.
     """
     line = json.dumps(_plain({"event": name, "time": round(time.time(), 3), **facts}), allow_nan=False) + "\n"
-    with atomic.as_write_error(path), path.open("ab") as file:
-        file.write(line.encode())
+    with atomic.as_write_error(path), path.open("ab", buffering=0) as file:
+        whole, left = file.tell(), line.encode()
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(whole)
+            raise
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log; a last one that was cut short is left out."""
-    for line in path.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield json.loads(line)
+    """The lines of a log, as far as they can be read: one that was cut short or damaged is left out."""
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        with suppress(ValueError):
+            if isinstance(found := parse_json(line), dict):
+                yield found
 
 
 def _remove_torn_line(path: Path) -> None:
