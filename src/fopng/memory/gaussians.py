@@ -1,4 +1,4 @@
-"""Inputs of numbers, drawn again from Gaussians, one for each class: from moments of a task's samples.
+"""Inputs of numbers, drawn again from Gaussians, one for each class and one of all: from moments of a task's samples.
 
 A covariance is kept as a factor L, random mixtures of all samples: `E[L^T L]` is the covariance, and one walk over the data gives
 it, whatever the size of an input. Axes: `...` replicas, `n` sample or draw, `i` number, `c` class, `k` row of a factor.
@@ -23,14 +23,17 @@ from fopng.gradients.per_sample import PerSampleGradients
 DRAWS = 1024
 """Inputs that are drawn for each task."""
 
+FIRST = DRAWS // 4
+"""So many of them are of a class; they are measured."""
+
 FITTED = 2000
 """Samples that moments are taken on."""
 
 ROWS = 512
 """Rows of the factors of all classes together."""
 
-MOST_ROWS = 64
-"""Rows of the factor of one class at most; of the one Gaussian where there are no classes, twice as many."""
+MOST_ROWS = 128
+"""Rows of a factor at most."""
 
 CACHED = 2**26
 """Bytes of draws that are held; more are drawn again each time."""
@@ -40,16 +43,19 @@ CACHED = 2**26
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianInputs:
-    """Numbers drawn from the Gaussian of a class, or from one where there are no classes.
+    """Numbers drawn from Gaussians: the first draws from that of a class, of later ones every second from the one of all samples.
+
+    The first are measured, since answers to draws of a class change about as much as those to the task's own samples. Later ones
+    are rehearsed, and there what lies between the classes counts too.
 
     Args:
         key: decides the draws, int64 `[...]`.
         form: a batch of one sample: zeros in place of the numbers, and what all samples share.
         kinds: the precision of each tensor of numbers, in their order.
         target: which of the tensors holds the classes; None for none.
-        shares: how likely each class is, `[..., c]`.
+        shares: how likely each Gaussian is, `[..., c]`; the last is that of all samples.
         means: `[..., c, i]`.
-        factors: L of each class, `[..., c, k, i]`.
+        factors: L of each, `[..., c, k, i]`.
     """
 
     key: Tensor
@@ -81,8 +87,11 @@ class GaussianInputs:
         return None if DRAWS * bytes_of_one > CACHED else self._drawn(torch.arange(DRAWS, device=self.key.device))
 
     def _classes(self, rows: Tensor) -> Tensor:
-        """Of which class each draw is, int64 `[..., n]`."""
-        below = self.shares.double().cumsum(-1).unsqueeze(-2) < uniform(self.key, rows, 1)
+        """Of which Gaussian each draw is, int64 `[..., n]`."""
+        own = self.shares.double()
+        of_class = own if own.shape[-1] == 1 else torch.cat([own[..., :-1], torch.zeros_like(own[..., -1:])], -1)
+        shares = torch.where((rows < FIRST).unsqueeze(-1), of_class.unsqueeze(-2), own.unsqueeze(-2)).cumsum(-1)
+        below = shares / shares[..., -1:] < uniform(self.key, rows, 1)
         return below.sum(-1).clamp(max=self.shares.shape[-1] - 1)
 
     def _drawn(self, rows: Tensor) -> Tensor:
@@ -100,7 +109,8 @@ class GaussianInputs:
 
         def filled(one: Tensor) -> Tensor:
             if next(place) == self.target:
-                return classes.to(one)
+                # a draw of no class counts as one of the first
+                return torch.where(classes < self.shares.shape[-1] - 1, classes, 0).to(one)
             if not per_sample(one, axis, 1):
                 return one
             wide = one.expand(*one.shape[:axis], n, *one.shape[axis + 1 :])
@@ -126,12 +136,12 @@ class _Sums:
 
     Args:
         key: decides the mixtures, int64 `[...]`.
-        classes: how many; 1 where there are none.
+        classes: how many; 0 where there are none.
     """
 
     def __init__(self, key: Tensor, classes: int) -> None:
         self.key, self.classes = key, classes
-        self.rows = min(ROWS // classes, MOST_ROWS) if classes > 1 else 2 * MOST_ROWS
+        self.rows = min(ROWS // max(1, classes), MOST_ROWS)
         self.sums: dict[str, Tensor] = {}
         self.seen = 0
 
@@ -139,10 +149,11 @@ class _Sums:
         """Add samples `x [..., n, i]` of these classes."""
         n = x.shape[-2]
         z = normal(self.key, self.seen + torch.arange(n, device=self.key.device), self.rows).to(x)
-        ones = x.new_ones(*x.shape[:-1], 1)
-        member = ones if labels is None or self.classes == 1 else one_hot(labels.clamp(min=0), self.classes).to(x)
+        member = x.new_ones(*x.shape[:-1], 1)
+        if labels is not None and self.classes:
+            member = torch.cat([one_hot(labels.clamp(min=0), self.classes).to(x), member], -1)
         weights = (member.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
-        form = *weights.shape[:-2], self.classes, self.rows
+        form = *weights.shape[:-2], member.shape[-1], self.rows
         found = {
             "counts": member.sum(-2),
             "totals": member.mT @ x,
@@ -188,9 +199,9 @@ def fit_gaussians(source: PerSampleGradients, stream: SampleStream, key: Tensor)
 
 
 def _classes_of(source: PerSampleGradients, outputs: Tensor, targets: Tensor | None, axis: int) -> int:
-    """How many classes have a Gaussian of their own; 1 where there are none, or too many."""
+    """How many classes have a Gaussian of their own; 0 where there are none, or too many."""
     known = isinstance(source.likelihood, Categorical) and targets is not None and outputs.dim() == axis + 2
-    return outputs.shape[-1] if known and outputs.shape[-1] <= ROWS // 4 else 1
+    return outputs.shape[-1] if known and outputs.shape[-1] <= ROWS // 4 else 0
 
 
 def _place(batch: Batch, targets: Tensor | None) -> int | None:

@@ -15,7 +15,7 @@ from fopng.core.likelihood import Categorical
 from fopng.core.tree import node
 from fopng.curvature.sampling import SampleStream
 from fopng.gradients.per_sample import PerSampleGradients
-from fopng.memory.gaussians import DRAWS, GaussianInputs, fit_gaussians, is_targets, numbers_in, per_sample
+from fopng.memory.gaussians import DRAWS, FIRST, GaussianInputs, fit_gaussians, is_targets, numbers_in, per_sample
 from fopng.memory.generated_texts import write_texts
 from fopng.memory.replay_draws import TaskSamples, join_alike
 from fopng.memory.replay_samples import Drawn
@@ -31,7 +31,7 @@ TEXTS = 256
 """Texts that a language model writes for each task."""
 
 MEASURED = 4
-"""One input in so many is measured, and never rehearsed."""
+"""One input in so many is measured, and never rehearsed, where inputs are kept."""
 
 ASKED = 256
 """Inputs that are asked about at a time."""
@@ -87,7 +87,7 @@ class TaskProbe:
 
     @property
     def _measured(self) -> int:
-        return max(1, self.inputs.count // MEASURED)
+        return FIRST if isinstance(self.inputs, GaussianInputs) else max(1, self.inputs.count // MEASURED)
 
     def _window(self, start: int, end: int, turn: int, count: int) -> Drawn:
         lead, size = self.inputs.lead, end - start

@@ -20,7 +20,7 @@ class KroneckerFOPNG(KroneckerMemory[KroneckerState]):
     """FOPNG made soft, with a Kronecker-factored `F_old`: the gradient, held back where old answers depend on the parameters.
 
     Each step solves `min |v - g|^2 + s |v|^2_F` with F the old tasks' Fisher: `v = eta (I + s F_old)^-1 g`, with
-    `F_old = sum_t F_t / f_t` over the old tasks, `f_t` the mean of the diagonal of a task's Fisher
+    `F_old = mean_t F_t / f_t` over the old tasks, `f_t` the mean of the diagonal of a task's Fisher
     (docs/explanation/fopng-k.md). The strength s, and the weight of rehearsing inputs that stand for old ones, follow from
     the `tolerance`. Kept of old tasks are two small square matrices for each layer, however many tasks there are, and a
     probe for each task. Its closest relative is natural continual learning (Kao, 2021).
@@ -59,6 +59,10 @@ class KroneckerFOPNG(KroneckerMemory[KroneckerState]):
         each = signals.diagonal(dim1=-2, dim2=-1)
         even = torch.diag_embed(each.mean(-1, keepdim=True).expand_as(each))
         return torch.lerp(signals, even, EVENNESS)
+
+    def weight(self, state: KroneckerState) -> float | Tensor:
+        # of the mean over old tasks
+        return self.strength / max(1, state.tasks)
 
     def remembered(self, state: KroneckerState, moments: Moments) -> KroneckerState:
         unit = moments.mean_diagonal()

@@ -79,11 +79,15 @@ class KroneckerMemory(Method[K, Running], Generic[K]):
         total = moments if old is None else Moments(_summed(old.layers, moments.layers), old.rest + moments.rest)
         return replace(state, moments=total, tasks=state.tasks + 1)
 
+    def weight(self, state: K) -> float | Tensor:
+        """What the sum over old tasks is multiplied with: the strength, in units of the method's own."""
+        return self.strength
+
     def prepare(self, state: K, names: Collection[str]) -> Prepared:
         if state.moments is None:
             return Prepared()
-        old = self.old_fisher(state.moments, names)
-        return Prepared(Shrinkage(old.map(lambda values: (1 + broadcast(self.strength, values) * values).reciprocal())))
+        s, old = self.weight(state), self.old_fisher(state.moments, names)
+        return Prepared(Shrinkage(old.map(lambda values: (1 + broadcast(s, values) * values).reciprocal())))
 
     def old_fisher(self, moments: Moments, names: Collection[str]) -> KroneckerOperator:
         """`F_old` in the parameters of these names; eigenvectors are worked out again only where a layer's moments changed."""

@@ -1,8 +1,9 @@
 """Steering: old tasks are measured on their probes, and what holds on to them follows, so that they lose as much as they may.
 
 What was lost, m, is the mean over old tasks of the divergence of today's answers from those at a task's end. With a tolerance a
-strength is `s0 (m / a)^4`: a bend limits how fast m grows, so that a steep law settles where m is about a. A rehearsal, which gives
-back what was lost, has the weight `w0 m / a`, up to w0; where that is not enough the gradient of the new task is made smaller.
+strength is `s0 d (m / a)^4`: a bend limits how fast m grows, so that a steep law settles where m is about a; d adapts slowly, so
+that the bend lets go where it is not what holds m. A rehearsal, which gives back what was lost, has the weight `w0 m / a`, up to
+w0; where that is not enough the gradient of the new task is made smaller.
 """
 
 import warnings
@@ -32,6 +33,12 @@ RECENT = 0.5
 STEEPNESS = 4.0
 """The power of what is lost, over what may be, that strengths follow."""
 
+DRIFT = 0.1
+"""By as much the logarithm of d changes at a time at most."""
+
+FARTHEST = 5.0
+"""How far that logarithm may go."""
+
 RELEASE = 0.1
 """By as much the logarithm of what strengths follow falls at a time at most; it rises at once. A task begins at m = a."""
 
@@ -51,19 +58,21 @@ class Steering:
     Args:
         lost: the mean divergence of each old task, in nats, as it was measured lately, `[*lead, t]`.
         push: the logarithm of m over the tolerance that strengths follow now, `[*lead]`.
+        drift: the logarithm of d, `[*lead]`.
         steps: of the task at hand.
         turn: how many measurements there were.
     """
 
     lost: Tensor
     push: Tensor
+    drift: Tensor
     steps: int = 0
     turn: int = 0
 
     @classmethod
     def new(cls, like: Tensor) -> "Steering":
         """Before anything was measured; like a tensor `[*lead]`."""
-        return cls(like.unsqueeze(-1)[..., :0], torch.zeros_like(like))
+        return cls(like.unsqueeze(-1)[..., :0], torch.zeros_like(like), torch.zeros_like(like))
 
     @property
     def mean(self) -> Tensor:
@@ -78,7 +87,7 @@ class Steering:
     @property
     def factor(self) -> Tensor:
         """What strengths are multiplied with now, `[*lead]`."""
-        return (STEEPNESS * self.push).exp()
+        return (STEEPNESS * self.push + self.drift).exp()
 
     @property
     def due(self) -> bool:
@@ -88,7 +97,8 @@ class Steering:
     def another_task(self) -> "Steering":
         """A task is done: it has lost nothing yet."""
         lost = torch.cat([self.lost, torch.zeros_like(self.push).unsqueeze(-1)], -1)
-        return replace(self, lost=lost, push=torch.zeros_like(self.push), steps=0)
+        zero = torch.zeros_like(self.push)
+        return replace(self, lost=lost, push=zero, drift=zero, steps=0)
 
     def to_measure(self, probes: Sequence[TaskProbe]) -> Drawn:
         """Inputs of the task that is measured next."""
@@ -113,7 +123,8 @@ class Steering:
         lost[..., number] += RECENT * (found - lost[..., number])
         excess = (lost.mean(-1) / tolerance).log().clamp(LEAST, MOST)
         push = torch.maximum(excess, self.push - RELEASE)
-        return replace(self, lost=lost, push=push, turn=self.turn + 1)
+        drift = (self.drift + DRIFT * excess.clamp(-1, 1)).clamp(-FARTHEST, FARTHEST)
+        return replace(self, lost=lost, push=push, drift=drift, turn=self.turn + 1)
 
 
 class ToleranceExceeded(UserWarning):
