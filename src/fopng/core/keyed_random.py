@@ -50,3 +50,10 @@ def normal(key: Tensor, index: Tensor, columns: int) -> Tensor:
     """Standard normal numbers that the key, the index and the column alone decide: float64 `[..., k, columns]`."""
     found: Tensor = torch.special.ndtri(uniform(key, index, columns))
     return found
+
+
+def signs(key: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    """Values `[..., k, columns]`, each with a sign that the key, the index and the column alone decide."""
+    row = scrambled(index ^ scrambled(key).unsqueeze(-1)).unsqueeze(-1)
+    odd = scrambled(torch.arange(values.shape[-1], device=values.device) ^ scrambled(row)) & 1
+    return torch.where(odd == 1, values, -values)

@@ -1,7 +1,8 @@
 """Inputs of numbers, drawn again from Gaussians, one for each class and one of all: from moments of a task's samples.
 
-A covariance is kept as a factor L, random mixtures of all samples: `E[L^T L]` is the covariance, and one walk over the data gives
-it, whatever the size of an input. Axes: `...` replicas, `n` sample or draw, `i` number, `c` class, `k` row of a factor.
+Of each Gaussian the mean is kept, the leading part of the covariance as a factor L (`L^T L`), and what it leaves of the variance of
+each number. The factor comes from random mixtures of all samples, so that one walk over the data gives it, whatever the size of an
+input. Axes: `...` replicas, `n` sample or draw, `i` number, `c` Gaussian, `k` row of a factor.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fopng.core.batch import Batch, map_tensors, sample_count, take, tensors_of
-from fopng.core.keyed_random import normal, uniform
+from fopng.core.keyed_random import normal, signs, uniform
 from fopng.core.layout import wide_dtype
 from fopng.core.likelihood import Categorical
 from fopng.core.tree import node
@@ -29,11 +30,14 @@ FIRST = DRAWS // 4
 FITTED = 2000
 """Samples that moments are taken on."""
 
-ROWS = 512
+ROWS = 640
 """Rows of the factors of all classes together."""
 
-MOST_ROWS = 128
+MOST_ROWS = 64
 """Rows of a factor at most."""
+
+MIXTURES = 2
+"""So many times more mixtures are taken than rows are kept."""
 
 CACHED = 2**26
 """Bytes of draws that are held; more are drawn again each time."""
@@ -53,18 +57,22 @@ class GaussianInputs:
         form: a batch of one sample: zeros in place of the numbers, and what all samples share.
         kinds: the precision of each tensor of numbers, in their order.
         target: which of the tensors holds the classes; None for none.
-        shares: how likely each Gaussian is, `[..., c]`; the last is that of all samples.
+        labels: the class of each Gaussian; of that of all samples, the last, one of them.
+        shares: how likely each Gaussian is, `[..., c]`.
         means: `[..., c, i]`.
         factors: L of each, `[..., c, k, i]`.
+        rest: the deviation of each number that L leaves, `[..., c, i]`.
     """
 
     key: Tensor
     form: Batch
     kinds: tuple[str, ...]
     target: int | None
+    labels: Tensor
     shares: Tensor
     means: Tensor
     factors: Tensor
+    rest: Tensor
 
     @property
     def count(self) -> int:
@@ -79,27 +87,27 @@ class GaussianInputs:
     def batch(self, rows: Tensor) -> Batch:
         """The inputs of these numbers, int64 `[n]`, in the form of the task's batches."""
         numbers = self._drawn(rows) if self._held is None else self._held.index_select(self.lead, rows)
-        return self._formed(numbers, self._classes(rows))
+        return self._formed(numbers, self.labels[self._chosen(rows)])
 
     @cached_property
     def _held(self) -> Tensor | None:
         bytes_of_one = self.means[..., :1, :].numel() * self.means.element_size()
         return None if DRAWS * bytes_of_one > CACHED else self._drawn(torch.arange(DRAWS, device=self.key.device))
 
-    def _classes(self, rows: Tensor) -> Tensor:
+    def _chosen(self, rows: Tensor) -> Tensor:
         """Of which Gaussian each draw is, int64 `[..., n]`."""
         own = self.shares.double()
         of_class = own if own.shape[-1] == 1 else torch.cat([own[..., :-1], torch.zeros_like(own[..., -1:])], -1)
         shares = torch.where((rows < FIRST).unsqueeze(-1), of_class.unsqueeze(-2), own.unsqueeze(-2)).cumsum(-1)
         below = shares / shares[..., -1:] < uniform(self.key, rows, 1)
-        return below.sum(-1).clamp(max=self.shares.shape[-1] - 1)
+        return below.sum(-1).clamp(max=own.shape[-1] - 1)
 
     def _drawn(self, rows: Tensor) -> Tensor:
-        """`mean + z L`, `[..., n, i]`."""
+        """`mean + z L +- rest`, `[..., n, i]`."""
         z = normal(self.key + 1, rows, self.factors.shape[-2]).to(self.means)
-        own = one_hot(self._classes(rows), self.shares.shape[-1]).to(z)
+        own = one_hot(self._chosen(rows), self.shares.shape[-1]).to(z)
         spread = (own.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
-        return own @ self.means + spread @ self.factors.flatten(-3, -2)
+        return own @ self.means + spread @ self.factors.flatten(-3, -2) + signs(self.key + 2, rows, own @ self.rest)
 
     def _formed(self, numbers: Tensor, classes: Tensor) -> Batch:
         """Numbers `[..., n, i]` as a batch."""
@@ -109,8 +117,7 @@ class GaussianInputs:
 
         def filled(one: Tensor) -> Tensor:
             if next(place) == self.target:
-                # a draw of no class counts as one of the first
-                return torch.where(classes < self.shares.shape[-1] - 1, classes, 0).to(one)
+                return classes.to(one)
             if not per_sample(one, axis, 1):
                 return one
             wide = one.expand(*one.shape[:axis], n, *one.shape[axis + 1 :])
@@ -142,35 +149,54 @@ class _Sums:
     def __init__(self, key: Tensor, classes: int) -> None:
         self.key, self.classes = key, classes
         self.rows = min(ROWS // max(1, classes), MOST_ROWS)
+        self.mixtures = MIXTURES * self.rows
         self.sums: dict[str, Tensor] = {}
         self.seen = 0
 
     def add(self, x: Tensor, labels: Tensor | None) -> None:
         """Add samples `x [..., n, i]` of these classes."""
         n = x.shape[-2]
-        z = normal(self.key, self.seen + torch.arange(n, device=self.key.device), self.rows).to(x)
+        z = normal(self.key, self.seen + torch.arange(n, device=self.key.device), self.mixtures).to(x)
         member = x.new_ones(*x.shape[:-1], 1)
         if labels is not None and self.classes:
             member = torch.cat([one_hot(labels.clamp(min=0), self.classes).to(x), member], -1)
         weights = (member.unsqueeze(-1) * z.unsqueeze(-2)).flatten(-2)
-        form = *weights.shape[:-2], member.shape[-1], self.rows
+        form = *weights.shape[:-2], member.shape[-1], self.mixtures
         found = {
             "counts": member.sum(-2),
             "totals": member.mT @ x,
+            "squares": member.mT @ x.square(),
             "mixed": (weights.mT @ x).reshape(*form, x.shape[-1]),
             "weights": weights.sum(-2).reshape(form),
         }
         self.sums = {name: own + self.sums[name] if self.seen else own for name, own in found.items()}
         self.seen += n
 
-    def moments(self, stream: SampleStream) -> tuple[Tensor, Tensor, Tensor]:
-        """Shares, means and factors of the samples of all processes."""
+    def moments(self, stream: SampleStream) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Labels, shares, means, factors and what these leave, of the samples of all processes."""
         found = stream.sum_named(self.sums)
+        # classes that are not there need no room
+        there = found["counts"].reshape(-1, found["counts"].shape[-1]).amax(0).nonzero().flatten()
+        axis = found["counts"].dim() - 1
+        found = {name: own.index_select(axis, there) for name, own in found.items()}
         n = found["counts"].clamp(min=1)
         means = found["totals"] / n.unsqueeze(-1)
         centred = found["mixed"] - found["weights"].unsqueeze(-1) * means.unsqueeze(-2)
-        shares = found["counts"] / found["counts"].sum(-1, keepdim=True)
-        return shares, means, centred / (n * self.rows).sqrt()[..., None, None]
+        factors = _leading(centred / (n * self.mixtures).sqrt()[..., None, None], self.rows)
+        variance = found["squares"] / n.unsqueeze(-1) - means.square()
+        rest = (variance - factors.square().sum(-2)).clamp(min=0).sqrt()
+        labels = torch.where(there < self.classes, there, there[0])
+        return labels, found["counts"] / found["counts"].sum(-1, keepdim=True), means, factors, rest
+
+
+def _leading(rows: Tensor, count: int) -> Tensor:
+    """The rows along the leading directions of rows, `[..., m, i] -> [..., count, i]`, in a sign of its own."""
+    wide = rows.double()
+    vectors: Tensor = torch.linalg.eigh(wide @ wide.mT)[1]
+    mix = vectors[..., -count:].mT
+    side = torch.where(mix.sum(-1, keepdim=True) < 0, -1.0, 1.0)
+    leading: Tensor = side * (mix @ wide)
+    return leading.to(rows)
 
 
 def fit_gaussians(source: PerSampleGradients, stream: SampleStream, key: Tensor) -> GaussianInputs:
@@ -195,7 +221,8 @@ def fit_gaussians(source: PerSampleGradients, stream: SampleStream, key: Tensor)
         raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
     kinds = tuple(str(t.dtype).removeprefix("torch.") for t in numbers_in(form, axis))
     blank = map_tensors(lambda t: torch.zeros_like(t) if t.is_floating_point() else t, form)
-    return stream.checked(GaussianInputs(key, blank, kinds, target, *sums.moments(stream)), "finite inputs")
+    labels, *moments = sums.moments(stream)
+    return GaussianInputs(key, blank, kinds, target, labels, *stream.checked(moments, "finite inputs"))
 
 
 def _classes_of(source: PerSampleGradients, outputs: Tensor, targets: Tensor | None, axis: int) -> int:
