@@ -245,12 +245,11 @@ def test_small_gradients_are_proven_by_their_own_scale():
     "name", ["mlp", "cnn", "multi_head", "residual", "used_twice", "tied", "tied_linears", "folded"]
 )
 def test_closed_forms_hold_without_help(name):
-    """No module had to be replaced by the one around it."""
+    """No gradient had to be taken through the whole model."""
     case = zoo.MODELS[name]()
     source = PerSampleGradients(case.model, predict=case.ask)
-    before = [module.path for module in source._verified.modules]
     list(source.gradients(case.batch, "observed"))
-    assert [module.path for module in source._verified.modules] == before
+    assert not source._verifier.knowledge.alone
 
 
 def test_a_module_that_is_later_sent_a_part_of_the_samples():
@@ -338,7 +337,7 @@ def test_nothing_is_left_by_replicas():
     assert traces(case.model) == before
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_nothing_is_left_when_the_model_fails_half_way(call):
     case = zoo.case(Counting(), 5)
     seen = []
@@ -351,7 +350,7 @@ def test_nothing_is_left_when_the_model_fails_half_way(call):
     case.model.body[4].register_forward_pre_hook(fail)
     case.model.train()
     source, before = PerSampleGradients(case.model), traces(case.model)
-    if call < 5:
+    if call < 4:
         with pytest.raises(KeyError, match="half way"):
             next(source.gradients(case.batch, "observed"))
     else:

@@ -340,10 +340,10 @@ MODELS = {
         *(mlp, cnn, transformer, recurrent, recurrent_linear, multi_head, residual, used_twice, conv_used_twice),
         *(tied, tied_linears, shared_block, sequence_factored, sequence_dense, folded, time_first),
         *(time_first_confusing, class_token, position_embedding, padding, parametrised, custom),
-        *(activations_with_parameters, transposed, mutates_its_input, dictionary),
+        *(activations_with_parameters, transposed, mutates_its_input, dictionary, lstm, gru_time_first),
     )
 }
 """Models that can be asked for replicas at once."""
 
-UNMAPPED = {build.__name__: build for build in (mixture, lstm, gru_time_first, packed)}
+UNMAPPED = {build.__name__: build for build in (mixture, packed)}
 """Models that `torch.func.vmap` cannot take."""

@@ -1,116 +1,207 @@
-"""Differentiate a model's outputs with respect to those of its layers, and make per-sample gradients of what arrives there."""
+"""Differentiate a model's outputs with respect to those of its operations, and make per-sample gradients of what arrives there."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
 from fopng.core.layout import ParamLayout
-from fopng.gradients.fallback import fallback_gradients
-from fopng.gradients.hooks import ModuleCall, TracedModule, layer_inputs, layer_signals, rule_gradients
+from fopng.gradients.axes import FOLDED, Axes, Way, axes_fit, rows_of, way_of
+from fopng.gradients.capture import SiteCall
+from fopng.gradients.fallback import Fallback
 from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names, SampleGradients
-from fopng.gradients.rules import FactoredRule, LinearRule, Unsupported
+from fopng.gradients.rules import ProductRule, Unsupported
 from fopng.gradients.tracing import ForwardTrace, TracedModel
+from fopng.gradients.uses import Use, uses_of
 
-Arrival = tuple[ModuleCall, list[Tensor]]
-"""A call, and the score's derivative at each of its outputs."""
+Calls = list[tuple[SiteCall, Tensor]]
+"""Calls, and the score's derivative at the output of each."""
 
 
-class ModuleUnsupported(Exception):
-    """No way was found to the per-sample gradients of one module.
+class Knowledge:
+    """What has been found out about a model's uses of its parameters.
 
-    Args:
-        module: the module in question.
+    Attributes:
+        axes: where the samples are, by the way of a use.
+        alone: parameters whose per-sample gradients go through the whole model.
+        summed: those of them whose gradients are right when all samples are added up.
+        known: parameters whose uses were checked.
     """
 
-    def __init__(self, module: TracedModule) -> None:
-        super().__init__(module.path)
-        self.module = module
+    def __init__(self) -> None:
+        self.axes: dict[Way, Axes] = {}
+        self.alone: set[str] = set()
+        self.summed: set[str] = set()
+        self.known: set[str] = set()
+
+    def axes_of(self, call: SiteCall, lead: int, n: int) -> Axes | None:
+        """Where a call's samples are; None where that is not known."""
+        axes = self.axes.get(way_of(call, lead))
+        return axes if axes is not None and None not in axes and axes_fit(call, axes, lead, n) else None
 
 
-def layer_gradients(
-    model: TracedModel, layout: ParamLayout, modules: Sequence[TracedModule], trace: ForwardTrace, cotangent: Tensor
-) -> SampleGradients:
-    """The per-sample gradients of every layer that a backward pass reaches.
+class Gradients:
+    """Per-sample gradients of a model.
 
     Args:
         model: the model.
         layout: the parameters to differentiate.
-        modules: those that were recorded.
-        trace: of a forward pass.
-        cotangent: the score's derivative at the outputs.
+        knowledge: what is known about their uses.
     """
-    layers = _collect(model, modules, trace, _arrivals(trace, cotangent))
-    if not layers:
-        name, value = next(iter(trace.values.items()))
-        nothing = value.new_zeros(*value.shape[: trace.lead], trace.count, *layout.shapes[name])
-        layers[(name,)] = DenseGradients((nothing,), trace.lead)
-    return SampleGradients(layers, trace.count)
 
+    def __init__(self, model: TracedModel, layout: ParamLayout, knowledge: Knowledge) -> None:
+        self._knowledge, self._fallback = knowledge, Fallback(model)
+        order = [name for name, _ in model.model.named_parameters() if name in layout.shapes]
+        self._layout, self._order = layout, {name: k for k, name in enumerate(order)}
 
-def layer_factors(
-    model: TracedModel, modules: Sequence[TracedModule], trace: ForwardTrace, cotangent: Tensor
-) -> Iterator[tuple[Names, LayerGradients]]:
-    """As `layer_gradients`, layer by layer, with the two factors of every layer that has some, however large.
+    def of_samples(self, trace: ForwardTrace, cotangent: Tensor) -> SampleGradients:
+        """Those of every layer that a backward pass reaches.
 
-    The weight of a convolution counts as the matrix `[o, i]` that multiplies its patches.
+        Args:
+            trace: of a forward pass.
+            cotangent: the score's derivative at the outputs.
+        """
+        layers = self._collect(trace, arrivals(trace, cotangent), cotangent, without=())
+        if not layers:
+            name, value = next(iter(trace.values.items()))
+            nothing = value.new_zeros(*value.shape[: trace.lead], trace.count, *self._layout.shapes[name])
+            layers[(name,)] = DenseGradients((nothing,), trace.lead)
+        return SampleGradients(layers, trace.count)
 
-    Args: as those of `layer_gradients`.
-    """
-    arrivals = _arrivals(trace, cotangent)
-    factored = factored_modules(modules)
-    for names, module in factored.items():
-        if id(module) in arrivals:
-            yield names, _factors(module, arrivals[id(module)], trace)
-    taken = {id(module) for module in factored.values()}
-    rest = [module for module in modules if id(module) not in taken]
-    yield from _collect(model, rest, trace, arrivals).items()
+    def factors(self, trace: ForwardTrace, cotangent: Tensor) -> tuple[list[Use], dict[Names, LayerGradients]]:
+        """The two factors of every weight that has some, however large; and the gradients of everything else."""
+        calls = arrivals(trace, cotangent)
+        uses = list(self.uses(trace, calls))
+        inside = {name for use in uses for name in use.names}
+        return uses, self._collect(trace, calls, cotangent, without=inside)
 
+    def uses(self, trace: ForwardTrace, calls: Sequence[tuple[SiteCall, Tensor | None]]) -> Iterator[Use]:
+        """The uses of all weights that have factors."""
+        known = self._knowledge
+        sited = [own for own in calls if own[0].site.weight is not None and self._whole(own[0].site.weight.name)]
+        axes = [
+            None if call.site.names[0] in known.alone else known.axes_of(call, trace.lead, trace.count)
+            for call, _ in sited
+        ]
+        yield from _in_order(uses_of(sited, axes, trace.lead, trace.count), self._order)
 
-def factored_modules(modules: Sequence[TracedModule]) -> dict[Names, TracedModule]:
-    """The modules whose gradients are `sum_t d_t a_t^T`, by the names of their parameters: weight, then bias if there is one."""
-    owners = _owners(modules)
-    return {
-        tuple(module.own.values()): module
-        for module in modules
-        if isinstance(module.rule, FactoredRule)
-        and module.rule.splits(module.module)
-        and list(module.own) in (["weight"], ["weight", "bias"])
-        and all(owners[name] == 1 for name in module.own.values())
-    }
+    def _whole(self, name: str) -> bool:
+        """Whether all uses of a parameter are captured."""
+        return name not in self._knowledge.alone or name in self._knowledge.summed
 
-
-def _owners(modules: Sequence[TracedModule]) -> Counter[str]:
-    """How many modules answer for each parameter: more than one where it is tied."""
-    return Counter(name for module in modules for name in module.own.values())
-
-
-def _collect(
-    model: TracedModel, modules: Sequence[TracedModule], trace: ForwardTrace, arrivals: dict[int, list[Arrival]]
-) -> dict[Names, LayerGradients]:
-    """Gradients of every module that something arrived at."""
-    owners, factored = _owners(modules), factored_modules(modules)
-    layers: dict[Names, LayerGradients] = {}
-    for module in modules:
-        if id(module) not in arrivals:
-            continue
-        names, own = tuple(module.own.values()), arrivals[id(module)]
-        try:
-            smaller = _smaller(module, own, trace) if factored.get(names) is module else None
+    def _collect(
+        self, trace: ForwardTrace, calls: Calls, cotangent: Tensor, without: Collection[str]
+    ) -> dict[Names, LayerGradients]:
+        """Gradients of all parameters that something arrived at, but for some."""
+        alone = self._knowledge.alone
+        groups: dict[Names, Calls] = {}
+        for call, signal in calls:
+            if not set(call.site.names) <= {*alone, *without}:
+                groups.setdefault(call.site.names, []).append((call, signal))
+        owners = Counter(name for names in groups for name in names)
+        layers: dict[Names, LayerGradients] = {}
+        for names, own in groups.items():
+            tied = any(owners[name] > 1 for name in names)
+            smaller = None if tied or {*alone, *without} & set(names) else self._smaller(own, trace)
             if smaller is not None:
-                layers[names] = smaller
+                layers.update(smaller)
                 continue
-            found = _written_out(model, module, own, trace)
-        except Unsupported as failure:
-            raise ModuleUnsupported(module) from failure
-        tied = any(owners[name] > 1 for name in names)
-        _add_dense(layers, [(name,) for name in found] if tied else _by_layer(found), found, trace.lead)
-    return layers
+            found = self._written_out(own, trace, without={*alone, *without})
+            _add_dense(layers, [(name,) for name in found] if tied else by_layer(found), found, trace.lead)
+        left = [name for name in self._order if name in alone & trace.touched and name not in without]
+        if left:
+            found = self._fallback.gradients(trace, cotangent, left)
+            _add_dense(layers, by_layer(found), found, trace.lead)
+        return {names: layers[names] for names in sorted(layers, key=lambda names: self._order[names[0]])}
+
+    def _smaller(self, calls: Calls, trace: ForwardTrace) -> dict[Names, LayerGradients] | None:
+        """The factors of a product, where they are smaller than its gradient; those of a convolution never are."""
+        if not all(isinstance(call.site.rule, ProductRule) for call, _ in calls):
+            return None
+        axes = [self._axes(call, trace) for call, _ in calls]
+        uses = list(uses_of(calls, axes, trace.lead, trace.count))
+        if len(uses) != 1 or set(uses[0].names) != set(calls[0][0].site.names) or uses[0].form.split > 1:
+            return None
+        [use] = uses
+        a, d = use.a, use.d
+        assert d is not None
+        if a.shape[-2] * (a.shape[-1] + d.shape[-1]) > a.shape[-1] * d.shape[-1]:
+            return None
+        if not use.form.transposed:
+            return {use.names: LinearGradients(a, d, bias=len(use.names) > 1)}
+        found: dict[Names, LayerGradients] = {use.names[:1]: LinearGradients(d, a, bias=False)}
+        if len(use.names) > 1:
+            found[use.names[1:]] = DenseGradients((d.sum(-2),), trace.lead)
+        return found
+
+    def unsupported(self, call: SiteCall, trace: ForwardTrace) -> set[str]:
+        """The parameters of a call whose closed form does not fit it."""
+        try:
+            self._of_call(call, torch.zeros_like(call.zero), self._axes(call, trace), trace)
+        except Unsupported:
+            return set(call.site.names)
+        return set()
+
+    def _axes(self, call: SiteCall, trace: ForwardTrace) -> Axes:
+        axes = self._knowledge.axes_of(call, trace.lead, trace.count)
+        if axes is None or (FOLDED in axes and set(axes) != {FOLDED}):
+            raise Unsupported
+        return axes
+
+    def _written_out(self, calls: Calls, trace: ForwardTrace, without: Collection[str]) -> dict[str, Tensor]:
+        """Gradients `[*lead, n, *shape]` of each parameter of a site, added up over its calls."""
+        total: dict[str, Tensor] = {}
+        for call, signal in calls:
+            for name, found in self._of_call(call, signal, self._axes(call, trace), trace).items():
+                if name not in without:
+                    total[name] = total[name] + found if name in total else found
+        return total
+
+    def _of_call(self, call: SiteCall, signal: Tensor, axes: Axes, trace: ForwardTrace) -> dict[str, Tensor]:
+        rule, lead, n = call.site.rule, signal.shape[: trace.lead], trace.count
+        tensors = [call.record, signal] if rule.sampled else [signal]
+        rows, folds = rows_of(tensors, axes, trace.lead, n)
+        record = rows[0] if rule.sampled else call.record[(0,) * trace.lead]
+        found = {}
+        for place, value in zip(call.site.places, rule.gradients(record, rows[-1]), strict=True):
+            if place is not None:
+                spread = place.spread(value)
+                whole = spread.reshape(-1, folds, *spread.shape[1:]).sum(1)
+                found[place.name] = whole.reshape(*lead, n, *place.shape)
+        return found
 
 
-def _by_layer(names: Iterable[str]) -> list[Names]:
+def arrivals(trace: ForwardTrace, cotangent: Tensor) -> Calls:
+    """What arrives at each call that a backward pass reaches."""
+    zeros = [call.zero for call in trace.calls]
+    if not trace.outputs.requires_grad or not zeros:
+        return []
+    try:
+        found = torch.autograd.grad(trace.outputs, zeros, cotangent, retain_graph=True, allow_unused=True)
+    except CheckpointError as failure:
+        raise ValueError(
+            "The model runs parts of itself again in the backward pass (activation checkpointing), where they cannot be recorded. "
+            "Turn checkpointing off in eval mode."
+        ) from failure
+    return [(call, signal) for call, signal in zip(trace.calls, found, strict=True) if signal is not None]
+
+
+def total_gradients(calls: Calls) -> dict[str, Tensor]:
+    """The gradients of all samples added up, wherever each is; only without replicas."""
+    total: dict[str, Tensor] = {}
+    for call, signal in calls:
+        if not call.site.rule.sampled or call.record.dim() < 1 + call.record.is_floating_point():
+            continue
+        for place, value in zip(call.site.places, call.site.rule.gradients(call.record, signal), strict=True):
+            if place is not None:
+                found = place.spread(value).sum(0)
+                total[place.name] = total[place.name] + found if place.name in total else found
+    return total
+
+
+def by_layer(names: Iterable[str]) -> list[Names]:
     """Parameters of the same module together."""
     found: dict[str, list[str]] = {}
     for name in names:
@@ -118,59 +209,8 @@ def _by_layer(names: Iterable[str]) -> list[Names]:
     return [tuple(own) for own in found.values()]
 
 
-def _arrivals(trace: ForwardTrace, cotangent: Tensor) -> dict[int, list[Arrival]]:
-    """What arrives at each module that the backward pass reaches, by the module's id."""
-    arrivals: dict[int, list[Arrival]] = {}
-    zeros = [zero for call in trace.calls for zero in call.zeros]
-    if not trace.outputs.requires_grad:
-        return arrivals
-    try:
-        found = iter(torch.autograd.grad(trace.outputs, zeros, cotangent, retain_graph=True, allow_unused=True))
-    except CheckpointError as failure:
-        raise ValueError(
-            "The model runs parts of itself again in the backward pass (activation checkpointing), where they cannot be recorded. "
-            "Turn checkpointing off in eval mode."
-        ) from failure
-    for call in trace.calls:
-        arrived = [next(found) for _ in call.zeros]
-        if any(signal is not None for signal in arrived):
-            full = [torch.zeros_like(z) if s is None else s for z, s in zip(call.zeros, arrived, strict=True)]
-            arrivals.setdefault(id(call.module), []).append((call, full))
-    return arrivals
-
-
-def _factors(module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace) -> LinearGradients:
-    """The two factors of a module."""
-    a = layer_inputs([call for call, _ in arrivals], trace.lead, trace.count)
-    d = layer_signals([(call, arrived[0]) for call, arrived in arrivals], trace.lead, trace.count)
-    return LinearGradients(a, d, bias="bias" in module.own)
-
-
-def _smaller(module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace) -> LinearGradients | None:
-    """The factors of a `Linear`, where they are smaller than its gradient; those of a convolution never are."""
-    if not isinstance(module.rule, LinearRule):
-        return None
-    found = _factors(module, arrivals, trace)
-    a, d = found.a, found.d
-    return found if a.shape[-2] * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1] else None
-
-
-def _written_out(
-    model: TracedModel, module: TracedModule, arrivals: list[Arrival], trace: ForwardTrace
-) -> dict[str, Tensor]:
-    """Gradients `[*lead, n, *shape]` of each parameter of a module, added up over its calls."""
-    lead, n = trace.lead, trace.count
-    total: dict[str, Tensor] = {}
-    for call, arrived in arrivals:
-        if module.rule is not None:
-            found = rule_gradients(call, arrived[0], lead, n)
-        else:
-            values, rest = model.local_state(module.module, trace)
-            found = fallback_gradients(call, arrived, values, rest, lead, n)
-        for local, name in module.own.items():
-            if local in found:
-                total[name] = total[name] + found[local] if name in total else found[local]
-    return total
+def _in_order(uses: Iterable[Use], order: dict[str, int]) -> list[Use]:
+    return sorted(uses, key=lambda use: order[use.names[0]])
 
 
 def _add_dense(layers: dict[Names, LayerGradients], groups: list[Names], found: dict[str, Tensor], lead: int) -> None:

@@ -1,6 +1,6 @@
 """Per-sample gradients of any model: how a model, a batch and a score give them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -9,22 +9,17 @@ from fopng.core.batch import Batch, Predict, map_tensors, predict_pairs, sample_
 from fopng.core.layout import ParamLayout
 from fopng.core.likelihood import Categorical, Generators, Labels, Likelihood, Norm, Score, Signals, signals
 from fopng.core.vector import Vector
-from fopng.gradients.backward import factored_modules, layer_factors, layer_gradients
-from fopng.gradients.hooks import layer_inputs
 from fopng.gradients.layers import LayerGradients, Names, SampleGradients
-from fopng.gradients.tracing import ForwardTrace, TracedModel, first_replica, undisturbed
-from fopng.gradients.verify import TRIAL, VerifiedModules
-
-See = Callable[[int, Names, LayerGradients], None]
-"""Is given the gradients of one layer: the number of the signal, the layer, its gradients."""
-
+from fopng.gradients.tracing import ForwardTrace, TracedModel, first_replica, first_replica_of, undisturbed
+from fopng.gradients.uses import Use
+from fopng.gradients.verify import TRIAL, Verifier
 
 class PerSampleGradients:
     """A model that gives the gradient of each sample.
 
-    Layers with a closed form use it; every other module that owns parameters is differentiated sample by sample with
-    `torch.func`. The first batch (and any that takes another way through the model) is checked on a few samples against plain
-    autograd, one sample alone: a module that does not agree is replaced by the module around it, up to the whole model.
+    A parameter that reaches a linear layer, a convolution, a table, a normalisation, whoever calls it, has a closed form. All other
+    parameters are differentiated through the whole model, sample by sample, with `torch.func`. The first batch (and any that takes
+    another way through the model) is checked on a few samples against plain autograd, one sample alone.
 
     Args:
         model: any module; its trainable parameters are differentiated.
@@ -50,7 +45,7 @@ class PerSampleGradients:
         self.likelihood = Categorical() if likelihood is None else likelihood
         self.layout = ParamLayout.of(model) if layout is None else layout
         self._traced = TracedModel(model, predict)
-        self._verified = VerifiedModules(self._traced, self.layout)
+        self._verifier = Verifier(self._traced, self.layout)
 
     def gradients(
         self,
@@ -71,7 +66,7 @@ class PerSampleGradients:
         trace = self._verified_trace(batch, parameters)
         for cotangent in self._cotangents(trace, kind, generator):
             with undisturbed(self.model):
-                gradients = layer_gradients(self._traced, self.layout, self._verified.modules, trace, cotangent)
+                gradients = self._verifier.gradients.of_samples(trace, cotangent)
             yield gradients
 
     def answers(self, batch: Batch, *, parameters: Vector | None = None) -> tuple[Tensor, Tensor | None]:
@@ -83,8 +78,7 @@ class PerSampleGradients:
         """
         with undisturbed(self.model), torch.no_grad():
             values, rest = self._traced.values(self.layout, parameters), self._traced.rest(self.layout)
-            trace = self._traced.trace([], values, rest, batch, _axes(parameters))
-        return trace.outputs, trace.targets
+            return self._traced.answer(values, rest, batch, _axes(parameters))
 
     def path(self, batch: Batch) -> list[str]:
         """Name the parameters of the layout that a batch is answered through."""
@@ -101,47 +95,40 @@ class PerSampleGradients:
         self,
         batch: Batch,
         kind: Labels | Signals,
-        see: See,
         *,
         parameters: Vector | None = None,
         generator: Generators = None,
-    ) -> None:
-        """Hand over the gradients of every sample, layer by layer: those of Linear and Conv layers as both factors, however large.
-
-        The weight of a convolution counts as the matrix `[o, i]` that multiplies its patches.
+    ) -> Iterator[tuple[list[Use], dict[Names, LayerGradients]]]:
+        """Yield, for each signal, both factors of every weight that has some, and the gradients of everything else.
 
         Args:
             batch: the samples, `[*lead, n, ...]`.
             kind: which derivatives at the outputs are used.
-            see: called for every layer, once for each of those; what it does not keep is freed.
             parameters: those of replicas, `[*lead, *shape]`; None for the model's own.
             generator: draws labels and noise; one for all, or one for each replica.
         """
         trace = self._verified_trace(batch, parameters)
-        for number, cotangent in enumerate(self._cotangents(trace, kind, generator)):
+        for cotangent in self._cotangents(trace, kind, generator):
             with undisturbed(self.model):
-                for names, layer in layer_factors(self._traced, self._verified.modules, trace, cotangent):
-                    see(number, names, layer)
+                found = self._verifier.gradients.factors(trace, cotangent)
+            yield found
 
-    def inputs(self, batch: Batch, *, parameters: Vector | None = None) -> Iterator[tuple[Names, Tensor, bool]]:
-        """Yield what every Linear and Conv layer was given: its parameters, `a [*lead, n, t, i]`, whether it has a bias.
+    def inputs(self, batch: Batch, *, parameters: Vector | None = None) -> list[Use]:
+        """What every weight that has factors was multiplied with.
 
         Args:
-            batch: the samples, `[*lead, n, ...]`; a layer that they do not reach is left out.
+            batch: the samples, `[*lead, n, ...]`; a weight that they do not reach is left out.
             parameters: those of replicas, `[*lead, *shape]`; None for the model's own.
         """
         trace = self._verified_trace(batch, parameters)
-        for names, module in factored_modules(self._verified.modules).items():
-            calls = [call for call in trace.calls if call.module is module]
-            if calls:
-                yield names, layer_inputs(calls, trace.lead, trace.count), "bias" in module.own
+        return list(self._verifier.gradients.uses(trace, [(call, None) for call in trace.calls]))
 
     def bytes_per_sample(self, batch: Batch, parameters: Vector | None = None) -> int:
         """How much memory the gradients of one more sample take, measured on a few."""
         axes = _axes(parameters)
         few = torch.arange(min(TRIAL, sample_count(batch, axes)))
         self._verified_trace(take(batch, few, axes), parameters)
-        return self._verified.sample_bytes * (1 if parameters is None else parameters.replicas.numel())
+        return self._verifier.sample_bytes * (1 if parameters is None else parameters.replicas.numel())
 
     def _cotangents(
         self, trace: ForwardTrace, kind: Labels | Score | Norm | Signals, generator: Generators
@@ -152,18 +139,15 @@ class PerSampleGradients:
 
     def _verified_trace(self, batch: Batch, parameters: Vector | None) -> ForwardTrace:
         """Trace a batch, once every way that it takes through the model is verified."""
-        axes, verified = _axes(parameters), self._verified
+        axes, verifier = _axes(parameters), self._verifier
         with undisturbed(self.model):
             values = self._traced.values(self.layout, parameters)
-            while True:
-                rest = self._traced.rest(self.layout)
-                trace = self._traced.trace(verified.modules, values, rest, batch, axes)
-                if verified.complete and not verified.unverified(trace):
-                    return trace
-                verified.verify(first_replica(batch, axes), first_replica(values, axes))
-                # a few samples need not go everywhere that the batch goes (experts): the module around goes wherever they do
-                for module in verified.unverified(trace):
-                    verified.fall_back_to_parent(module)
+            trace = self._traced.trace(values, self._traced.rest(self.layout), batch, axes)
+            if not verifier.holds(trace):
+                verifier.verify(first_replica(batch, axes), first_replica_of(values, axes))
+                # a few samples need not go everywhere that the batch goes (experts)
+                verifier.give_up(trace)
+            return trace
 
 
 def _axes(parameters: Vector | None) -> int:

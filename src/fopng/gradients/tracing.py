@@ -1,9 +1,11 @@
-"""Run a model with given parameters, one replica or many, and record each layer's calls. Leaves the model unchanged."""
+"""Run a model with given parameters, one replica or many, and record where they are used. Leaves the model unchanged."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fopng.core.batch import Batch, Predict, map_tensors, sample_count, tensors_of
 from fopng.core.layout import ParamLayout
 from fopng.core.vector import Vector
-from fopng.gradients.fallback import ignore_slow_vmap
-from fopng.gradients.hooks import LayerRecorder, ModuleCall, TracedModule
+from fopng.gradients.capture import Capture, FirstCapture, ReplayedCapture, SiteCall
+from fopng.gradients.places import Places
 
 State = dict[str, Tensor]
 """Tensors of a model by their names."""
@@ -21,12 +23,14 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class ForwardTrace:
-    """A forward pass with recorded layers.
+    """A forward pass with recorded uses of parameters.
 
     Args:
         outputs: `[*lead, n, ...]`.
         targets: what predict gave beside them.
-        calls: of the recorded modules, in order.
+        calls: the uses that have a closed form, in order.
+        touched: the parameters that were used, in whatever way.
+        batch: the samples.
         values: the parameters that are differentiated, `[*lead, *shape]`.
         rest: all other parameters, and copies of the buffers.
         lead: the number of replica axes.
@@ -34,7 +38,9 @@ class ForwardTrace:
 
     outputs: Tensor
     targets: Tensor | None
-    calls: list[ModuleCall]
+    calls: list[SiteCall]
+    touched: set[str]
+    batch: Batch
     values: State
     rest: State
     lead: int
@@ -83,76 +89,118 @@ class TracedModel(nn.Module):
             )
         return outputs, targets
 
-    def trace(
-        self, modules: Sequence[TracedModule], values: State, rest: State, batch: Batch, lead: int
-    ) -> ForwardTrace:
-        """Answer a batch while the modules are recorded."""
+    def trace(self, values: State, rest: State, batch: Batch, lead: int) -> ForwardTrace:
+        """Answer a batch while the uses of the parameters are recorded."""
         # a model may change its input in place, and the first layer's input is kept
+        given, batch = batch, map_tensors(torch.clone, batch)
+        n = sample_count(batch, lead)
+        first = FirstCapture(Places(first_replica_of(values, lead)), partial(_is_shared, n=n))
+        if lead == 0:
+            outputs, targets, calls = *self._captured(first, values, rest, batch), first.calls
+        else:
+            outputs, targets, calls = self._trace_replicas(first, values, rest, batch, lead)
+        self._rows(outputs, targets, n, lead)
+        return ForwardTrace(outputs, targets, calls, first.touched, given, values, rest, lead)
+
+    def answer(self, values: State, rest: State, batch: Batch, lead: int) -> tuple[Tensor, Tensor | None]:
+        """Answer a batch, and record nothing."""
         batch = map_tensors(torch.clone, batch)
         if lead == 0:
-            with LayerRecorder(modules) as recorder:
-                outputs, targets = self.run(values, rest, batch)
-            trace = ForwardTrace(outputs, targets, recorder.calls, values, rest, lead)
-        else:
-            trace = self._trace_replicas(modules, values, rest, batch, lead)
-        n, found = sample_count(batch, lead), trace.outputs.shape
-        if len(found) <= lead or found[lead] != n:
+            return self._rows(*self.run(values, rest, batch), sample_count(batch), 0)
+
+        def run(values: State, tensors: list[Tensor]) -> tuple[Any, ...]:
+            given = iter(tensors)
+            outputs, targets = self.run(values, rest, map_tensors(lambda _: next(given), batch))
+            return outputs, () if targets is None else targets
+
+        count = next(iter(values.values())).shape[:lead].numel()
+        outputs, targets = self._mapped(run, lead, count)(values, tensors_of(batch))
+        targets = None if isinstance(targets, tuple) else targets
+        return self._rows(outputs, targets, sample_count(batch, lead), lead)
+
+    def _mapped(self, run: Callable[..., Any], lead: int, count: int) -> Callable[..., Any]:
+        """A function of one replica as one of all of them."""
+        for _ in range(lead):
+            run = torch.func.vmap(run)
+
+        def all_at_once(*args: Any) -> Any:
+            try:
+                with ignore_slow_vmap():
+                    return run(*args)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as failure:
+                raise RuntimeError(
+                    f"{type(self.model).__name__} cannot be asked for {count} replicas at once, because torch.func.vmap "
+                    f"cannot take it: {failure} Ask the replicas one by one."
+                ) from failure
+
+        return all_at_once
+
+    def _rows(
+        self, outputs: Tensor, targets: Tensor | None, n: int, lead: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Raise where outputs do not have a row for each sample."""
+        if len(outputs.shape) <= lead or outputs.shape[lead] != n:
             raise ValueError(
-                f"Expected outputs with a row a sample ({n} samples), got shape {tuple(found)} from "
+                f"Expected outputs with a row a sample ({n} samples), got shape {tuple(outputs.shape)} from "
                 f"{type(self.model).__name__}. Let predict return [samples, ...]."
             )
-        return trace
+        return outputs, targets
+
+    def _captured(self, capture: Capture, values: State, rest: State, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        with cast(AbstractContextManager[object], capture):
+            return self.run(values, rest, batch)
 
     def _trace_replicas(
-        self, modules: Sequence[TracedModule], values: State, rest: State, batch: Batch, lead: int
-    ) -> ForwardTrace:
-        """Run all replicas at once under `vmap`; the first one, run alone, tells the shapes of the zeros."""
+        self, first: FirstCapture, values: State, rest: State, batch: Batch, lead: int
+    ) -> tuple[Tensor, Tensor | None, list[SiteCall]]:
+        """Run all replicas at once under `vmap`; the first one, run alone, tells what is recorded."""
         replicas = next(iter(values.values())).shape[:lead]
-        first = self.trace(modules, first_replica(values, lead), rest, first_replica(batch, lead), 0)
+        # what is looked up in the first run must not be changed in place by it
+        alone = map_tensors(torch.clone, first_replica(batch, lead))
+        self._captured(first, first_replica_of(values, lead), rest, alone)
         zeros = [
             torch.zeros((), dtype=zero.dtype, device=zero.device, requires_grad=True).expand(*replicas, *zero.shape)
-            for call in first.calls
-            for zero in call.zeros
+            for zero in (call.zero for call in first.calls)
         ]
 
         def run(values: State, zeros: list[Tensor], tensors: list[Tensor]) -> tuple[Any, ...]:
             given = iter(tensors)
-            with LayerRecorder(modules, zeros) as recorder:
-                outputs, targets = self.run(values, rest, map_tensors(lambda _: next(given), batch))
-            return outputs, () if targets is None else targets, [call.records for call in recorder.calls]
+            replayed = ReplayedCapture(first.script, zeros)
+            outputs, targets = self._captured(
+                replayed, values, rest, map_tensors(lambda _: next(given), batch)
+            )
+            return outputs, () if targets is None else targets, [call.record for call in replayed.calls]
 
-        for _ in range(lead):
-            run = torch.func.vmap(run)
-        try:
-            with ignore_slow_vmap():
-                outputs, targets, records = run(values, zeros, tensors_of(batch))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as failure:
-            raise RuntimeError(
-                f"{type(self.model).__name__} cannot be asked for {replicas.numel()} replicas at once, because torch.func.vmap "
-                f"cannot take it: {failure} Ask the replicas one by one."
-            ) from failure
-        supply = iter(zeros)
+        outputs, targets, records = self._mapped(run, lead, replicas.numel())(values, zeros, tensors_of(batch))
         calls = [
-            ModuleCall(call.module, call.form, kept, tuple(next(supply) for _ in call.zeros))
-            for call, kept in zip(first.calls, records, strict=True)
+            SiteCall(call.site, record, zero) for call, record, zero in zip(first.calls, records, zeros, strict=True)
         ]
-        return ForwardTrace(outputs, None if isinstance(targets, tuple) else targets, calls, values, rest, lead)
+        return outputs, None if isinstance(targets, tuple) else targets, calls
 
-    def local_state(self, module: nn.Module, trace: ForwardTrace) -> tuple[State, State]:
-        """What a module inside the model holds, by the module's own names: values to differentiate, and the rest."""
-        named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        names = {id(tensor): name for name, tensor in named}
-        own = [*module.named_parameters(), *module.named_buffers()]
-        local = {here: names[id(tensor)] for here, tensor in own if id(tensor) in names}
-        values = {here: trace.values[name] for here, name in local.items() if name in trace.values}
-        return values, {here: trace.rest[name] for here, name in local.items() if name in trace.rest}
+
+def _is_shared(rows: Tensor, n: int) -> bool:
+    """Whether rows of a table are looked up for all samples at once: `[1, t]` or `[t]`."""
+    return rows.dim() > 0 and rows.shape[0] != n and (rows.dim() == 1 or rows.shape[0] == 1)
+
+
+def first_replica_of(values: State, lead: int) -> State:
+    """The parameters of the first of all replicas."""
+    return {name: value[(0,) * lead] for name, value in values.items()} if lead else values
 
 
 def first_replica(batch: Batch, lead: int) -> Batch:
     """Pick the first of all replicas from tensors `[*lead, ...]`."""
     return map_tensors(lambda tensor: tensor[(0,) * lead], batch)
+
+
+@contextmanager
+def ignore_slow_vmap() -> Iterator[None]:
+    """Do without torch's warning that it loops inside over an operation that it cannot map."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        yield
 
 
 @contextmanager

@@ -1,168 +1,139 @@
-"""Check per-sample gradients against plain autograd on a few samples, and fall back to the parent module where they disagree."""
+"""Check per-sample gradients against plain autograd on a few samples, parameter by parameter."""
 
 from math import isfinite
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fopng.core.batch import Batch, NotFinite, map_tensors, sample_count, take
 from fopng.core.layout import ParamLayout
 from fopng.core.tree import tensors_in
-from fopng.gradients.backward import ModuleUnsupported, layer_gradients
-from fopng.gradients.hooks import TracedModule, axes_fit, axes_key, find_axes
+from fopng.gradients.axes import axes_fit, find_axes, way_of
+from fopng.gradients.backward import Gradients, Knowledge, arrivals, total_gradients
 from fopng.gradients.layers import LinearGradients, SampleGradients
-from fopng.gradients.rules import check_module, rule_for
+from fopng.gradients.rules import Unsupported, check_module
 from fopng.gradients.tracing import ForwardTrace, State, TracedModel
 
 TRIAL = 5
 """Samples of the trial batch: few, and rarely the size of another axis."""
 
-Way = tuple[str, tuple[int, ...]]
-"""A module and a way of calling it."""
 
+class Verifier:
+    """Proves the closed forms of a model's uses of its parameters on small batches.
 
-class VerifiedModules:
-    """The modules of a model at which gradients are taken, each checked against plain autograd.
-
-    A module is compared on one sample of a small batch with the same sample alone. One that does not agree is replaced by the
-    module around it, up to the whole model.
+    A parameter's gradient of one sample of a small batch is compared with that of the same sample alone. One that does not agree,
+    since it is also used in a way that has no closed form, is differentiated through the whole model; the others keep theirs.
 
     Args:
         model: the model.
         layout: the parameters to differentiate.
 
     Attributes:
-        modules: the modules, at the moment.
-        complete: whether they have been verified since the last change.
+        knowledge: what was found.
+        gradients: the gradients by it.
         sample_bytes: the memory that one more sample takes.
     """
 
     def __init__(self, model: TracedModel, layout: ParamLayout) -> None:
         self._model, self._layout = model, layout
-        self._named = dict(model.named_modules())
-        self._verified: set[Way] = set()
-        self.modules = self._first_modules()
-        self.complete = False
+        self.knowledge = Knowledge()
+        self.gradients = Gradients(model, layout, self.knowledge)
         self.sample_bytes = 0
+        for path, module in model.named_modules():
+            check_module(path.removeprefix("model."), module)
 
-    def unverified(self, trace: ForwardTrace) -> list[TracedModule]:
-        """The modules that were called in a way that has not been verified."""
-        lead, n = trace.lead, trace.count
-        doubtful = {
-            id(call.module)
-            for call in trace.calls
-            if (call.module.path, axes_key(call, lead)) not in self._verified or not axes_fit(call, lead, n)
-        }
-        return [module for module in self.modules if id(module) in doubtful]
+    def holds(self, trace: ForwardTrace) -> bool:
+        """Whether all that happened has been verified."""
+        return trace.touched <= self.knowledge.known and not self._doubtful(trace)
+
+    def give_up(self, trace: ForwardTrace) -> None:
+        """Do without closed forms where samples are not where they were: an operation may be sent a part of them."""
+        self.knowledge.known |= trace.touched
+        self.knowledge.alone |= self._doubtful(trace)
+
+    def _doubtful(self, trace: ForwardTrace) -> set[str]:
+        known, lead, n = self.knowledge, trace.lead, trace.count
+        found: set[str] = set()
+        for call in trace.calls:
+            axes = known.axes.get(way_of(call, lead))
+            if axes is None or not axes_fit(call, axes, lead, n):
+                found.update(call.site.names)
+        return found - known.alone
 
     def verify(self, batch: Batch, values: State) -> None:
-        """Compare one sample of a small batch with plain autograd; fall back from modules that disagree until none does."""
+        """Compare one sample of a small batch with plain autograd, until all parameters agree."""
         n = sample_count(batch)
         if n == 0:
             raise ValueError("Expected a batch with samples, got an empty one.")
         trial = take(batch, torch.arange(TRIAL) * n // TRIAL)
         device = next(iter(values.values())).device
         exact: torch.dtype | None = torch.float64 if device.type != "mps" else torch.float32
-        wrong: list[TracedModule] | None = None
-        while wrong is None or wrong:
-            for module in wrong or []:
-                self.fall_back_to_parent(module)
-            try:
-                wrong = self._disagreeing(trial, values, exact, tolerance=1e-6)
-            except (RuntimeError, TypeError):
-                if exact is None:
-                    raise
-                exact = None
-            if exact is None:
-                # the model insists on its own precision, where a kink may fall to either side
-                wrong = self._disagreeing(trial, values, None, tolerance=5e-2)
-        self.complete = True
+        try:
+            self._agree(trial, values, exact, tolerance=1e-6)
+        except (RuntimeError, TypeError):
+            # the model insists on its own precision, where a kink may fall to either side
+            self._agree(trial, values, None, tolerance=5e-2)
 
-    def fall_back_to_parent(self, module: TracedModule) -> None:
-        """Replace a module, and all others with the same parent, by the parent."""
-        if module not in self.modules:
-            return
-        if module.path == "":
-            raise ValueError(
-                f"Per-sample gradients of {self._model_name} cannot be found: even one sample alone, differentiated "
-                "through the whole model, disagrees with autograd. Is the model random in eval mode? Make it deterministic."
-            )
-        path = module.path.rpartition(".")[0]
-        parent = self._named[path]
-        inside = {id(child) for child in parent.modules()}
-        self.modules = [own for own in self.modules if id(own.module) not in inside]
-        self.modules.append(TracedModule(path, parent, self._own(parent, recurse=True), None))
-        self.complete = False
-
-    @property
-    def _itemsize(self) -> int:
-        """Bytes of a number: gradients of half precision are kept in single."""
-        return max(4, *(p.element_size() for p in self._model.model.parameters()))
-
-    @property
-    def _model_name(self) -> str:
-        return type(self._model.model).__name__
-
-    def _first_modules(self) -> list[TracedModule]:
-        """Every module that owns parameters to differentiate, with its rule."""
-        found = []
-        for path, module in self._named.items():
-            check_module(path.removeprefix("model."), module)
-            own = self._own(module, recurse=False)
-            if own:
-                found.append(TracedModule(path, module, own, rule_for(module)))
-        return found
-
-    def _own(self, module: nn.Module, *, recurse: bool) -> dict[str, str]:
-        names = {p: name for name, p in self._model.model.named_parameters() if name in self._layout.shapes}
-        return {local: names[p] for local, p in module.named_parameters(recurse=recurse) if p in names}
-
-    def _disagreeing(
-        self, trial: Batch, values: State, dtype: torch.dtype | None, tolerance: float
-    ) -> list[TracedModule]:
+    def _agree(self, trial: Batch, values: State, dtype: torch.dtype | None, tolerance: float) -> None:
         rest = self._model.rest(self._layout)
         values, rest, trial = (map_tensors(lambda t: _cast(t, dtype), x) for x in (values, rest, trial))
-        trace = self._model.trace(self.modules, values, rest, trial, 0)
+        trace = self._model.trace(values, rest, trial, 0)
+        known = self.knowledge
         for call in trace.calls:
-            find_axes(call, TRIAL)
+            known.axes[way_of(call, 0)] = find_axes(call, TRIAL)
         noise = torch.Generator().manual_seed(0)
         cotangent = torch.randn(trace.outputs.shape, generator=noise).to(trace.outputs)
-        try:
-            found = layer_gradients(self._model, self._layout, self.modules, trace, cotangent)
-        except ModuleUnsupported as failure:
-            if failure.module.path == "":
-                raise ValueError(
-                    f"Per-sample gradients of {self._model_name} cannot be found: one sample alone, differentiated "
-                    f"through the whole model, fails: {failure.__cause__}. Let the model answer a batch of one."
-                ) from failure
-            return [failure.module]
         alone, expected = self._alone(take(trial, torch.tensor([TRIAL - 1])), values, rest, cotangent[-1:])
         self._check_independence(trace.outputs[-1:].detach(), alone.detach(), tolerance)
-        wrong = self._wrong(found, expected, tolerance)
-        if not wrong:
-            self._verified |= {(call.module.path, axes_key(call, 0)) for call in trace.calls}
-            self.sample_bytes = max(self.sample_bytes, self._itemsize * _numbers_held(trace, found) // TRIAL, 1)
-        return [module for module in self.modules if wrong & set(module.own.values())]
-
-    def _wrong(self, found: SampleGradients, expected: State, tolerance: float) -> set[str]:
-        """The parameters whose gradient of the last sample is not the expected one."""
-        expected = {name: e for name, e in expected.items() if e.numel()}
-        scales = {name: float(e.abs().max()) for name, e in expected.items()}
-        broken = [name for name, scale in scales.items() if not isfinite(scale)]
-        if broken:
-            raise NotFinite(
-                f"Expected finite gradients, got NaN or infinity in {broken}. Has the training diverged, or the data a NaN?"
+        known.alone |= self._without_axes(trace)
+        wrong = self._wrong(trace, cotangent, expected, tolerance)
+        known.alone |= wrong
+        if wrong and (still := self._wrong(trace, cotangent, expected, tolerance)):
+            raise ValueError(
+                f"Per-sample gradients of {self._model_name} cannot be found: those of {sorted(still)} for one sample alone, "
+                "differentiated through the whole model, disagree with autograd. Is the model random in eval mode? Make it "
+                "deterministic."
             )
+        self._check_totals(trace, cotangent, values, rest, trial, tolerance)
+        known.known |= trace.touched
+
+    def _without_axes(self, trace: ForwardTrace) -> set[str]:
+        """Parameters in calls that have no axis of samples."""
+        known = self.knowledge
+        calls = [call for call in trace.calls if known.axes_of(call, 0, trace.count) is None]
+        return {name for call in calls for name in call.site.names}
+
+    def _wrong(self, trace: ForwardTrace, cotangent: Tensor, expected: State, tolerance: float) -> set[str]:
+        """The parameters whose gradient of the last sample is not the expected one."""
+        try:
+            found = self.gradients.of_samples(trace, cotangent)
+        except Unsupported as failure:
+            if failure.args:
+                raise ValueError(
+                    f"Per-sample gradients of {self._model_name} cannot be found: one sample alone, differentiated "
+                    f"through the whole model, fails: {failure} Let the model answer a batch of one."
+                ) from failure
+            # a form that does not fit: all of its kind go through the model
+            return self._unsupported(trace, cotangent)
+        self.sample_bytes = max(self.sample_bytes, self._itemsize * _numbers_held(trace, found) // TRIAL, 1)
         last = {names: layer.select(torch.tensor([TRIAL - 1])) for names, layer in found.layers.items()}
         rows = SampleGradients(last, 1).rows().parts
-        actual = {name: rows[name][0].to(e) if name in rows else torch.zeros_like(e) for name, e in expected.items()}
-        # each parameter by its own scale, but for rounding: one that is small must be right, too
-        floor = max(scales.values()) * (1e-10 if tolerance < 1e-3 else tolerance)
-        return {
-            name
-            for name, e in expected.items()
-            if not torch.allclose(actual[name], e, rtol=tolerance, atol=max(tolerance * scales[name], floor))
-        }
+        actual = {name: rows[name][0] for name in rows}
+        return differing(actual, expected, tolerance)
+
+    def _unsupported(self, trace: ForwardTrace, cotangent: Tensor) -> set[str]:
+        return {name for call, _ in arrivals(trace, cotangent) for name in self.gradients.unsupported(call, trace)}
+
+    def _check_totals(
+        self, trace: ForwardTrace, cotangent: Tensor, values: State, rest: State, trial: Batch, tolerance: float
+    ) -> None:
+        """Find the parameters without per-sample gradients of their own whose uses are all captured nevertheless."""
+        known = self.knowledge
+        if known.alone & trace.touched:
+            found = total_gradients(arrivals(trace, cotangent))
+            _, expected = self._alone(trial, values, rest, cotangent)
+            wrong = differing(found, expected, tolerance)
+            known.summed = (known.summed | (known.alone & found.keys())) - wrong
 
     def _check_independence(self, among: Tensor, alone: Tensor, tolerance: float) -> None:
         """Raise where a sample is answered otherwise among others than alone: it has no gradient of its own."""
@@ -176,15 +147,48 @@ class VerifiedModules:
             )
 
     def _alone(self, sample: Batch, values: State, rest: State, cotangent: Tensor) -> tuple[Tensor, State]:
-        """The outputs for one sample and their gradient by plain autograd, the sample alone in its batch."""
+        """The outputs for samples and their gradient by plain autograd: the sum over these samples."""
         leaves = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
-        outputs, _ = self._model.run(leaves, rest, sample)
+        sample = map_tensors(torch.clone, sample)
+        outputs, _ = self._model.run(leaves, {name: own.clone() for name, own in rest.items()}, sample)
         if not outputs.requires_grad:
             return outputs, {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
         found = torch.autograd.grad(outputs, list(leaves.values()), cotangent, allow_unused=True)
         pairs = zip(leaves.items(), found, strict=True)
         # an embedding may give sparse ones
         return outputs, {name: torch.zeros_like(leaf) if g is None else g.to_dense() for (name, leaf), g in pairs}
+
+    @property
+    def _itemsize(self) -> int:
+        """Bytes of a number: gradients of half precision are kept in single."""
+        return max(4, *(p.element_size() for p in self._model.model.parameters()))
+
+    @property
+    def _model_name(self) -> str:
+        return type(self._model.model).__name__
+
+
+def differing(actual: State, expected: State, tolerance: float) -> set[str]:
+    """The parameters whose gradient is not the expected one; one that is absent is zero."""
+    expected = {name: e for name, e in expected.items() if e.numel()}
+    scales = {name: float(e.abs().max()) for name, e in expected.items()}
+    broken = [name for name, scale in scales.items() if not isfinite(scale)]
+    if broken:
+        raise NotFinite(
+            f"Expected finite gradients, got NaN or infinity in {broken}. Has the training diverged, or the data a NaN?"
+        )
+    # each parameter by its own scale, but for rounding: one that is small must be right, too
+    floor = max(scales.values()) * (1e-10 if tolerance < 1e-3 else tolerance)
+    return {
+        name
+        for name, e in expected.items()
+        if not torch.allclose(
+            actual[name].to(e) if name in actual else torch.zeros_like(e),
+            e,
+            rtol=tolerance,
+            atol=max(tolerance * scales[name], floor),
+        )
+    }
 
 
 def _numbers_held(trace: ForwardTrace, found: SampleGradients) -> int:
@@ -193,8 +197,7 @@ def _numbers_held(trace: ForwardTrace, found: SampleGradients) -> int:
     stored = sum(t.numel() for layer in found.layers.values() for t in tensors_in(layer))
     sequences = [layer for layer in found.layers.values() if isinstance(layer, LinearGradients) and layer.positions > 1]
     dense = TRIAL * sum(shape.numel() for layer in sequences for shape in layer.shapes)
-    rules = [(call, call.module.rule) for call in trace.calls if call.module.rule is not None]
-    beside = max((rule.workspace(call.module.module, call.zeros[0]) for call, rule in rules), default=0)
+    beside = max((call.site.rule.workspace(call.record, call.zero) for call in trace.calls), default=0)
     return 2 * held + 3 * stored + 2 * dense + beside
 
 
