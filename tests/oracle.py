@@ -295,15 +295,17 @@ def listened(model: nn.Module, ask: Callable, sample) -> tuple[Tensor, dict[nn.M
 def moments(model: nn.Module, batch, backs: list[Tensor], ask: Callable = ask_pair) -> tuple[dict, Tensor]:
     """`{layer: (A, G)}` and the mean squared gradient `[p]`, one sample and one signal at a time.
 
-    A layer counts where `sum_t d_t a_t^T` over its calls is all of its gradient: not where its weight is used elsewhere, too.
+    `A = E[sum_t a_t a_t^T]`. Of a convolution `G = E[mean_t d_t d_t^T]`; elsewhere G is `E[sum_t d_t d_t^T]`, scaled so that
+    `A kron G` has the trace of `E[g g^T]`, and positions to which nothing comes back are no positions. A layer counts where
+    `sum_t d_t a_t^T` over its calls is all of its gradient: not where its weight is used elsewhere, too.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    found: dict[nn.Module, list] = {}
     apart: set[nn.Module] = set()
     squares, n = torch.zeros_like(flat_parameters(model)), len(backs[0])
     for k in range(n):
-        for number, back in enumerate(backs):
+        for back in backs:
             outputs, kept = listened(model, ask, one_sample(batch, k))
             places = [output for calls in kept.values() for _, output in calls]
             wanted = [*trainable(model), *places]
@@ -322,11 +324,19 @@ def moments(model: nn.Module, batch, backs: list[Tensor], ask: Callable = ask_pa
                 ours = (d.T @ a)[:, : layer.weight[0].numel()].reshape(layer.weight.shape)
                 if whole is None or not torch.allclose(ours, whole, rtol=1e-8, atol=1e-12):
                     apart.add(layer)
-                A, G = found.get(layer, (0, 0))
-                found[layer] = A + a.T @ a / n * (number == 0), G + d.T @ d / (len(d) * n)
+                shared = len(d) > 1 and not conv
+                A, G, lengths, seen = found.setdefault(layer, [0, 0, 0, {}])
+                mask = (d != 0).any(1) if shared else torch.ones(len(d), dtype=torch.bool)
+                rows, before = seen.get(k, (a, torch.zeros_like(mask)))
+                seen[k] = rows, before | mask
+                G = G + d.T @ d / ((len(d) if conv else 1) * n)
+                found[layer] = [A, G, lengths + (d.T @ a).square().sum() / n * shared, seen]
+    for layer, (_, G, lengths, seen) in found.items():
+        A = sum(a[mask].T @ a[mask] for a, mask in seen.values()) / n
+        found[layer] = [A, G * lengths / (A.trace() * G.trace()) if lengths > 0 else G]
     for module, mode in modes.items():
         module.training = mode
-    return {layer: pair for layer, pair in found.items() if layer not in apart}, squares
+    return {layer: tuple(pair) for layer, pair in found.items() if layer not in apart}, squares
 
 
 def layerwise_fisher(model: nn.Module, layers: dict, squares: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ Every one of them works for one run, for data sharded over processes and for rep
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -13,12 +12,15 @@ from torch import Tensor
 from fopng.core.batch import Batch, sample_count
 from fopng.core.likelihood import Labels, Norm, Score, Signals, draws_labels
 from fopng.core.vector import Vector
+from fopng.curvature.factor_sums import FactorSums
 from fopng.curvature.kronecker import LayerBasis
 from fopng.curvature.low_rank import join_rows, leading_combinations, leading_rows, mix_rows, rest_of
-from fopng.curvature.moments import LayerMoments, Moments
+from fopng.curvature.moments import InputMoment, Moments
 from fopng.curvature.sampling import SampleStream, held_at_most, parameter_like
-from fopng.gradients.layers import LayerGradients, LinearGradients, Names, SampleGradients
+from fopng.gradients.forms import PLAIN, Form
+from fopng.gradients.layers import Names, SampleGradients
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.gradients.uses import Use
 
 Key = TypeVar("Key")
 
@@ -62,7 +64,7 @@ def _mean_of_gradients(
     return stream.checked(_filled(source, stream, mean.of(total)), "a finite Fisher")
 
 
-def _draws(kind: Labels | Signals | Norm) -> bool:
+def _draws(kind: Labels | Norm) -> bool:
     return kind != "squared-norm" and draws_labels(kind)
 
 
@@ -219,38 +221,31 @@ def layer_moments(
     >>> [(names, own.inputs.shape, own.signals.shape) for names, own in moments.layers.items()]
     [(('weight', 'bias'), torch.Size([4, 4]), torch.Size([2, 2]))]
     """
-    inputs: dict[Names, Tensor] = {}
-    backs: dict[Names, Tensor] = {}
-    squares: dict[str, Tensor] = {}
-
-    def see(number: int, names: Names, layer: LayerGradients) -> None:
-        if not isinstance(layer, LinearGradients):
-            for name, own in zip(names, layer.sum_squares(), strict=True):
-                _add(squares, name, own)
-            return
-        if number == 0:
-            # the inputs are the same whatever is sent back
-            _add(inputs, names, _input_square(layer.a, layer.bias))
-        d = layer.d.flatten(-3, -2)
-        _add(backs, names, d.mT @ d / layer.positions)
-
-    mean = _walk(source, stream, signals, samples, see)
-    A, G = mean.of(inputs), mean.of(backs)
-    rest = _filled(source, stream, mean.of(squares), frozenset(name for names in A for name in names))
-    moments = Moments({names: LayerMoments(own, G[names]) for names, own in A.items()}, rest)
-    return stream.checked(moments, "finite moments")
+    sums, mean = FactorSums(stream), _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(signals))):
+        walk = source.factors(chunk, signals, parameters=stream.parameters, generator=stream.generator)
+        for number, (uses, others) in enumerate(walk):
+            sums.see(number, uses, others, sample_count(chunk, stream.axis))
+        sums.end_batch()
+    layers = sums.layers(mean.of, mean.total())
+    rest = _filled(source, stream, mean.of(sums.squares()), frozenset(name for names in layers for name in names))
+    return stream.checked(Moments(layers, rest), "finite moments")
 
 
 def input_moments(
     source: PerSampleGradients, stream: SampleStream, *, samples: int | None = None
-) -> dict[Names, Tensor]:
-    """`A = E[sum_t a_t a_t^T]` of every Linear and Conv layer of a model on data; with a bias the last input is a 1."""
-    sums: dict[Names, Tensor] = {}
+) -> dict[Names, InputMoment]:
+    """`A = E[sum_t a_t a_t^T]` of every weight of a model on data that is no table; with a bias the last input is a 1."""
+    sums: dict[tuple[Names, tuple[int, bool, int]], Tensor] = {}
     mean = _Mean(stream)
     for chunk in mean.counted(stream.chunks(source, samples, labels=False)):
-        for names, a, bias in source.inputs(chunk, parameters=stream.parameters):
-            _add(sums, names, _input_square(a, bias))
-    return stream.checked(mean.of(sums), "finite inputs")
+        for use in source.inputs(chunk, parameters=stream.parameters):
+            if not use.words:
+                form = use.form.groups, use.form.transposed, use.form.split
+                rows = use.homogeneous().flatten(-3, -2)
+                _add(sums, (use.names, form), rows.mT @ rows)
+    found = {names: InputMoment(moment, Form(*form)) for (names, form), moment in mean.of(sums).items()}
+    return stream.checked(found, "finite inputs")
 
 
 def squares_along(
@@ -261,46 +256,36 @@ def squares_along(
     labels: Labels,
     samples: int | None = None,
 ) -> dict[Names, Tensor]:
-    """The mean square of gradients along the eigenvectors of each layer, `[*lead, o, i]`: the eigenvalues of EKFAC."""
+    """The mean square of gradients along the eigenvectors of each layer, `[*lead, o, i]`: the eigenvalues of EKFAC.
+
+    Weights that are used in several ways, or have no factors of their own, are left out.
+    """
     sums: dict[Names, Tensor] = {}
-    mean = _walk(source, stream, labels, samples, partial(_see_squares, bases, sums))
+    mean = _Mean(stream)
+    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(labels))):
+        walk = source.factors(chunk, labels, parameters=stream.parameters, generator=stream.generator)
+        for uses, _ in walk:
+            for use in uses:
+                _see_squares(bases, sums, use)
     found = mean.of(sums)
     # zero for a layer that was not reached
-    whole = {names: found.get(names, torch.zeros_like(own.values)) for names, own in bases.items()}
+    whole = {names: found.get(names, torch.zeros_like(own.values)) for names, own in bases.items() if _corrected(own)}
     return stream.checked(whole, "finite squares of gradients")
 
 
-def _see_squares(
-    bases: Mapping[Names, LayerBasis], sums: dict[Names, Tensor], number: int, names: Names, layer: LayerGradients
-) -> None:
-    if names not in bases or not isinstance(layer, LinearGradients):
+def _corrected(basis: LayerBasis) -> bool:
+    """Whether the eigenvalues of a layer are corrected: a matrix that a product is made with."""
+    return basis.form == PLAIN and basis.inputs is not None and basis.signals is not None
+
+
+def _see_squares(bases: Mapping[Names, LayerBasis], sums: dict[Names, Tensor], use: Use) -> None:
+    if use.names not in bases or use.form != PLAIN or not _corrected(bases[use.names]):
         return
-    h, d = bases[names].rotate(layer)
+    assert use.d is not None
+    h, d = bases[use.names].rotate(use.homogeneous(), use.d)
     # with one position the square of a product is the product of squares
-    alone = layer.positions == 1
-    _add(sums, names, d.squeeze(-2).square().mT @ h.squeeze(-2).square() if alone else (d.mT @ h).square().sum(-3))
-
-
-def _walk(
-    source: PerSampleGradients,
-    stream: SampleStream,
-    signals: Signals | Labels,
-    samples: int | None,
-    see: Callable[[int, Names, LayerGradients], None],
-) -> _Mean:
-    """Show the factors of every sample's gradients, layer by layer."""
-    mean = _Mean(stream)
-    for chunk in mean.counted(stream.chunks(source, samples, labels=draws_labels(signals))):
-        source.factors(chunk, signals, see, parameters=stream.parameters, generator=stream.generator)
-    return mean
-
-
-def _input_square(a: Tensor, bias: bool) -> Tensor:
-    """`sum a a^T` over samples and positions, `[*lead, n, t, i] -> [*lead, i, i]`; with a bias a 1 is appended to a."""
-    rows = a.flatten(-3, -2)
-    if bias:
-        rows = torch.cat([rows, rows.new_ones(()).expand(*rows.shape[:-1], 1)], -1)
-    return rows.mT @ rows
+    alone = use.positions == 1
+    _add(sums, use.names, d.squeeze(-2).square().mT @ h.squeeze(-2).square() if alone else (d.mT @ h).square().sum(-3))
 
 
 def _add(sums: dict[Key, Tensor], key: Key, value: Tensor) -> None:

@@ -298,7 +298,7 @@ def estimate_fisher(name: FisherName, rank: int, task: FisherSource, labels: Lab
         return KFACFisher(moments)
     bases = {names: LayerBasis.of(own, bias=len(names) > 1) for names, own in moments.layers.items()}
     squares = task.squares_along(bases, labels, samples)
-    return EKFACFisher(moments, {names: replace(own, values=squares[names]) for names, own in bases.items()})
+    return EKFACFisher(moments, {n: replace(own, values=squares.get(n, own.values)) for n, own in bases.items()})
 
 
 def planned_numbers(name: FisherName, rank: int, shapes: Mapping[str, torch.Size]) -> int:

@@ -2,16 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import final
 
 import torch
 from torch import Tensor
 
 from fopng.core.vector import Vector, broadcast
+from fopng.curvature.factors import DiagonalFactor, Factor, LowRankFactor, plus, size, times, trace, written_out
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis
 from fopng.curvature.metric import Diagonal, Metric
 from fopng.curvature.moments import LayerMoments
 from fopng.gradients.directions import Basis, CombinedBasis, StoredGradients, each_row
+from fopng.gradients.forms import PLAIN
 from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names
 
 CHUNK = 16 * 2**20
@@ -81,7 +84,8 @@ class Kronecker(LayerwiseMetric):
         super().__init__(layers, Diagonal(diagonal, damping=damping))
         self._damped = {names: _damped(own, damping) for names, own in layers.items()}
         self._inverted = {
-            names: LayerMoments(_inverse(own.inputs), _inverse(own.signals)) for names, own in self._damped.items()
+            names: replace(own, inputs=_inverse(own.inputs), signals=_inverse(own.signals))
+            for names, own in self._damped.items()
         }
 
     def matvec(self, v: Vector) -> Vector:
@@ -93,7 +97,10 @@ class Kronecker(LayerwiseMetric):
         return Vector({**outside.parts, **kronecker_matvec(self._inverted, v)}, v.lead)
 
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
-        A, G = self._inverted[names].inputs.double(), self._inverted[names].signals.double()
+        own = self._inverted[names]
+        if not is_plain(own):
+            return _products(_vector(names, first), each_row(self.solve, _vector(names, second)))
+        A, G = written_out(own.inputs).double(), written_out(own.signals).double()
         one, other = _one_term(first), _one_term(second)
         if one is not None and other is not None:
             return (one[0] @ A @ other[0].mT) * (one[1] @ G @ other[1].mT)
@@ -123,6 +130,8 @@ class EigenCorrected(LayerwiseMetric):
 
     def layer_gram(self, names: Names, first: LayerGradients, second: LayerGradients) -> Tensor:
         own = self._inverted.layers[names]
+        if own.form != PLAIN or own.inputs is None or own.signals is None or own.beyond is not None:
+            return _products(_vector(names, first), each_row(self.solve, _vector(names, second)))
         left, right = _Rotated(first, own), _Rotated(second, own)
         outputs = own.values.shape[-2]
         rows = max(1, CHUNK // (max(first.count, second.count) * own.values.shape[-1] * first.lead.numel()))
@@ -137,6 +146,8 @@ class _Rotated:
     """Gradients of a layer along its eigenvectors, `U_g^T M U_a`: some outputs at a time, `[*lead, m, o, i]` in float64."""
 
     def __init__(self, gradients: LayerGradients, basis: LayerBasis) -> None:
+        assert basis.inputs is not None
+        assert basis.signals is not None
         U_a, U_g = basis.inputs.double(), basis.signals.double()
         pair = _one_term(gradients)
         self._factors = None if pair is None else (pair[0] @ U_a, pair[1] @ U_g)
@@ -157,26 +168,35 @@ def kronecker_matvec(layers: Mapping[Names, LayerMoments], v: Vector) -> dict[st
         weight, bias = v.parts.get(names[0]), v.parts.get(names[-1]) if len(names) > 1 else None
         if weight is None and bias is None:
             continue
-        M = own.signals @ _layer_matrix(weight, bias, own, v.lead, bias_column=len(names) > 1) @ own.inputs
+        biased = len(names) > 1
+        M = own.form.matrices(weight, v.lead) if weight is not None else None
+        joined = _layer_matrix(M, None if bias is None else own.form.bias(bias), own, bias_column=biased)
+        M = times(own.inputs, times(own.signals, joined).mT).mT
         if weight is not None:
-            out[names[0]] = (M if len(names) == 1 else M[..., :-1]).reshape(weight.shape)
+            out[names[0]] = own.form.weight(M[..., :-1] if biased else M, v.lead, weight.shape[v.lead :])
         if bias is not None:
-            out[names[-1]] = M[..., -1]
+            out[names[-1]] = own.form.whole_bias(M[..., -1])
     return out
 
 
-def _layer_matrix(
-    weight: Tensor | None, bias: Tensor | None, own: LayerMoments, lead: int, *, bias_column: bool
-) -> Tensor:
+def _layer_matrix(M: Tensor | None, bias: Tensor | None, own: LayerMoments, *, bias_column: bool) -> Tensor:
     """A layer's part of a vector as `M [*lead, o, i]`: the weight, and the bias as its last column."""
-    if weight is None:
+    if M is None:
         assert bias is not None
-        M = bias.new_zeros(*bias.shape, own.inputs.shape[-1] - 1)
-    else:
-        M = weight.flatten(lead + 1)
+        M = bias.new_zeros(*bias.shape, size(own.inputs) - 1)
     if not bias_column:
         return M
     return torch.cat([M, (M.new_zeros(M.shape[:-1]) if bias is None else bias).unsqueeze(-1)], -1)
+
+
+def is_plain(own: LayerMoments) -> bool:
+    """Whether a layer's gradients are `d a^T` as they are stored, and its factors are written out."""
+    return own.form == PLAIN and isinstance(own.inputs, Tensor) and isinstance(own.signals, Tensor)
+
+
+def _vector(names: Names, gradients: LayerGradients) -> Vector:
+    """Gradients of a layer as rows `[*lead, m, *shape]`."""
+    return Vector({name: gradients.rows(k) for k, name in enumerate(names)}, len(gradients.lead) + 1)
 
 
 def gradient_matrices(gradients: LayerGradients) -> Tensor:
@@ -187,8 +207,12 @@ def gradient_matrices(gradients: LayerGradients) -> Tensor:
 
 def kronecker_times(moments: LayerMoments, gradients: LayerGradients) -> LayerGradients:
     """`F g` for gradients of a layer whose Fisher is `A kron G`: factors stay factors."""
-    A, G = moments.inputs.unsqueeze(-3), moments.signals.unsqueeze(-3)
     bias = len(gradients.shapes) > 1
+    if not is_plain(moments):
+        names = ("weight", "bias")[: 1 + bias]
+        rows = each_row(lambda v: Vector(kronecker_matvec({names: moments}, v), v.lead), _vector(names, gradients))
+        return DenseGradients(tuple(rows.parts.values()), len(gradients.lead))
+    A, G = written_out(moments.inputs).unsqueeze(-3), written_out(moments.signals).unsqueeze(-3)
     if isinstance(gradients, LinearGradients):
         h, i = gradients.homogeneous() @ A, gradients.a.shape[-1]
         return LinearGradients(h[..., :i], gradients.d @ G, bias, h[..., i] if bias else None)
@@ -200,23 +224,32 @@ def kronecker_times(moments: LayerMoments, gradients: LayerGradients) -> LayerGr
 def _damped(moments: LayerMoments, damping: float) -> LayerMoments:
     """The damping split between two factors, by their mean eigenvalues."""
     A, G = moments.inputs, moments.signals
-    mean_a, mean_g = (matrix.diagonal(dim1=-2, dim2=-1).mean(-1) for matrix in (A, G))
+    mean_a, mean_g = (trace(matrix) / size(matrix) for matrix in (A, G))
     both = (mean_a > 0) & (mean_g > 0)
     pi = torch.where(both, mean_a / mean_g, 1.0).sqrt()
     root = damping**0.5
-    return LayerMoments(_plus(A, root * pi), _plus(G, root / pi))
+    return replace(moments, inputs=plus(A, root * pi), signals=plus(G, root / pi))
 
 
-def _plus(matrix: Tensor, added: Tensor) -> Tensor:
-    return matrix + added[..., None, None] * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-
-
-def _inverse(matrix: Tensor) -> Tensor:
+def _inverse(matrix: Factor) -> Factor:
+    if isinstance(matrix, DiagonalFactor):
+        return DiagonalFactor(_checked(matrix.values).reciprocal())
+    if isinstance(matrix, LowRankFactor):
+        return matrix.mapped(_checked(matrix.values).reciprocal(), _checked(matrix.outside).reciprocal())
     factor, failed = torch.linalg.cholesky_ex(matrix.double())
     if bool(failed.any()) or not bool(factor.isfinite().all()):
-        raise ValueError("Expected a positive definite metric, got one that is not. Raise damping.")
+        raise ValueError(NOT_POSITIVE)
     inverse: Tensor = torch.cholesky_inverse(factor)
     return inverse.to(matrix)
+
+
+def _checked(values: Tensor) -> Tensor:
+    if not bool((values > 0).all()):
+        raise ValueError(NOT_POSITIVE)
+    return values
+
+
+NOT_POSITIVE = "Expected a positive definite metric, got one that is not. Raise damping."
 
 
 def _one_term(gradients: LayerGradients) -> tuple[Tensor, Tensor] | None:

@@ -88,6 +88,10 @@ class SampleStream(ABC):
         """List the tensor of each process, and which of them is this process's."""
         return [x], 0
 
+    def gather_all(self, tree: T) -> list[T]:
+        """List what each process has: tensors in lists and tuples."""
+        return [tree]
+
     def broadcast(self, tree: T) -> T:
         """Copy the numbers of the first process, so that all have the same bits."""
         return tree
@@ -162,6 +166,9 @@ class LoaderStream(SampleStream):
 
     def gather(self, x: Tensor) -> tuple[list[Tensor], int]:
         return self.communicator.gather(x), self.communicator.rank
+
+    def gather_all(self, tree: T) -> list[T]:
+        return self.communicator.gather(tree)
 
     def broadcast(self, tree: T) -> T:
         return tree if self.communicator.count == 1 else map_tree(self.communicator.broadcast, tree)

@@ -95,7 +95,7 @@ class Capture(TorchFunctionMode):
         super().__init__()
         self.calls: list[SiteCall] = []
         self.script: list[Decision] = []
-        self._lookups: list[tuple[Tensor, Tensor, Place]] = []
+        self._lookups: list[tuple[Tensor, Tensor, Any]] = []
 
     @abstractmethod
     def decide(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Decision:
@@ -130,7 +130,7 @@ class Capture(TorchFunctionMode):
 
     def looked_up(self, output: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Keep which rows of a table were looked up, for when they are added to something."""
-        rows = kwargs.get("input", args[0] if args else None)
+        rows: Tensor = kwargs["input"] if "input" in kwargs else args[0]
         self._lookups.append((output, rows, self._table(args, kwargs)))
 
     def _table(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from fopng.gradients.tracing import ForwardTrace, TracedModel, first_replica, fi
 from fopng.gradients.uses import Use
 from fopng.gradients.verify import TRIAL, Verifier
 
+
 class PerSampleGradients:
     """A model that gives the gradient of each sample.
 

@@ -137,9 +137,7 @@ class TracedModel(nn.Module):
 
         return all_at_once
 
-    def _rows(
-        self, outputs: Tensor, targets: Tensor | None, n: int, lead: int
-    ) -> tuple[Tensor, Tensor | None]:
+    def _rows(self, outputs: Tensor, targets: Tensor | None, n: int, lead: int) -> tuple[Tensor, Tensor | None]:
         """Raise where outputs do not have a row for each sample."""
         if len(outputs.shape) <= lead or outputs.shape[lead] != n:
             raise ValueError(
@@ -168,9 +166,7 @@ class TracedModel(nn.Module):
         def run(values: State, zeros: list[Tensor], tensors: list[Tensor]) -> tuple[Any, ...]:
             given = iter(tensors)
             replayed = ReplayedCapture(first.script, zeros)
-            outputs, targets = self._captured(
-                replayed, values, rest, map_tensors(lambda _: next(given), batch)
-            )
+            outputs, targets = self._captured(replayed, values, rest, map_tensors(lambda _: next(given), batch))
             return outputs, () if targets is None else targets, [call.record for call in replayed.calls]
 
         outputs, targets, records = self._mapped(run, lead, replicas.numel())(values, zeros, tensors_of(batch))

@@ -14,7 +14,6 @@ Cell = Callable[[Tensor, Tensor, States], States]
 """The next states, from the input's part of the gates, the state's part and the states."""
 
 
-
 def _lstm(x: Tensor, h: Tensor, states: States) -> States:
     i, f, g, o = (x + h).chunk(4, -1)
     c = f.sigmoid() * states[1] + i.sigmoid() * g.tanh()
@@ -40,7 +39,15 @@ def _layer(cell: Cell) -> Callable[..., Any]:
     """A whole recurrent layer, or a stack of them, of one kind of cell."""
 
     def padded(
-        x: Tensor, hx: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
+        x: Tensor,
+        hx: Any,
+        weights: Any,
+        biased: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        both: bool,
+        first: bool,
     ) -> Any:
         steps = x.transpose(0, 1) if first else x
         lengths = [steps.shape[1]] * steps.shape[0]
@@ -49,7 +56,15 @@ def _layer(cell: Cell) -> Callable[..., Any]:
         return found, *last
 
     def packed(
-        x: Tensor, sizes: Tensor, hx: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool
+        x: Tensor,
+        sizes: Tensor,
+        hx: Any,
+        weights: Any,
+        biased: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        both: bool,
     ) -> Any:
         lengths = sizes.tolist()
         outputs, last = _stack(cell, list(x.split(lengths)), lengths, hx, weights, biased, layers, both)
@@ -62,7 +77,14 @@ def _layer(cell: Cell) -> Callable[..., Any]:
 
 
 def _stack(
-    cell: Cell, steps: list[Tensor], sizes: list[int], hx: Any, weights: Sequence[Tensor], biased: bool, layers: int, both: bool
+    cell: Cell,
+    steps: list[Tensor],
+    sizes: list[int],
+    hx: Any,
+    weights: Sequence[Tensor],
+    biased: bool,
+    layers: int,
+    both: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Layer after layer: the outputs of the last at every step, and the last states of all."""
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
@@ -75,7 +97,9 @@ def _stack(
             k = layer * ends + end
             first = tuple(own[k] for own in states)
             projected = len(states) == 2 and each == 2 * (1 + biased) + 1
-            one = _direction(cell, steps, sizes, first, weights[k * each : (k + 1) * each], biased, bool(end), projected)
+            one = _direction(
+                cell, steps, sizes, first, weights[k * each : (k + 1) * each], biased, bool(end), projected
+            )
             found.append(one[0])
             last.append(one[1])
         steps = [torch.cat(pair, -1) for pair in zip(*found, strict=True)] if both else found[0]

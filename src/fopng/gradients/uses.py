@@ -66,11 +66,9 @@ class Use:
             alike = self.a.unsqueeze(-1) == self.a.unsqueeze(-2)
             return ((d @ d.mT) * alike).flatten(self.lead).sum(-1)
         a = self.homogeneous()
-        if t * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1]:
-            found = (a @ a.mT) * (d @ d.mT)
-        else:
-            found = (d.mT @ a).square()
-        found = found.flatten(self.lead).sum(-1)
+        small = t * (a.shape[-1] + d.shape[-1]) <= a.shape[-1] * d.shape[-1]
+        squares = (a @ a.mT) * (d @ d.mT) if small else (d.mT @ a).square()
+        found = squares.flatten(self.lead).sum(-1)
         return found.sum(-1) if self.form.groups > 1 else found
 
     def joined(self, other: "Use") -> "Use":
@@ -99,7 +97,7 @@ def uses_of(arrivals: Sequence[Arrival], axes: Sequence[Axes | None], lead: int,
         use = _use(call, signal, where, lead, n)
         if use is None:
             continue
-        key = use.names[0], use.form, use.words, where is None
+        key: tuple[object, ...] = (use.names[0], use.form, use.words, where is None)
         old = found.get(key)
         if old is not None and len({*old.names[1:], *use.names[1:]}) > 1:
             use = replace(use, names=use.names[:1], ones=None)
@@ -169,9 +167,7 @@ def _lookup(
     return Use((place.name,), Form(transposed=True), rows, d, None, rule.words, lead, places=False)
 
 
-def _positions(
-    tensor: Tensor, axis: int | None, factor: object, lead: int, n: int, *, grouped: bool
-) -> Tensor:
+def _positions(tensor: Tensor, axis: int | None, factor: object, lead: int, n: int, *, grouped: bool) -> Tensor:
     """One factor of a call, `[*lead, (groups,) n, t, k]`."""
     if axis is None or not callable(factor):
         raise Unsupported

@@ -5,7 +5,7 @@ none of their answers. With a bias the input is `[a; 1]`, and the step `[dW | db
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias, final
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fopng.core.tree import node
 from fopng.core.vector import Vector
+from fopng.gradients.forms import PLAIN, Form
 from fopng.gradients.layers import Names
 
 _ROUNDING = 1e-12
@@ -35,15 +36,17 @@ class Subspace:
     Args:
         basis: `M [*lead, i, i]`.
         importance: from 0 to 1, `[*lead, i]`; never increasing from one direction to the next.
+        form: how the layer's weight is read as a matrix `[o, i]`; with groups there is an axis for them before `i`.
     """
 
     basis: Tensor
     importance: Tensor
+    form: Form = PLAIN
 
     @classmethod
-    def empty(cls, like: Tensor) -> "Subspace":
+    def empty(cls, like: Tensor, form: Form = PLAIN) -> "Subspace":
         """No directions, for a layer with inputs like those of `A [*lead, i, i]`."""
-        return cls(torch.zeros_like(like), torch.zeros_like(like[..., 0]))
+        return cls(torch.zeros_like(like), torch.zeros_like(like[..., 0]), form)
 
     def with_bias(self, size: int) -> "Subspace":
         """The same for a layer of so many inputs, whose bias may have been frozen until now.
@@ -54,7 +57,7 @@ class Subspace:
             return self
         basis, importance = F.pad(self.basis, (1, 0, 0, 1)), F.pad(self.importance, (1, 0), value=1.0)
         basis[..., -1, 0] = 1.0
-        return Subspace(basis, importance)
+        return replace(self, basis=basis, importance=importance)
 
     def of_one(self, *, weight: bool) -> "Subspace":
         """The directions for a layer of which only the weight moves, or only the bias: these, cut.
@@ -68,7 +71,7 @@ class Subspace:
         rows[..., -1:, :] = not weight
         U, values, Vh = torch.linalg.svd(M * rows)
         nearest = (U * (values > _ROUNDING**0.5).unsqueeze(-2)) @ Vh
-        return Subspace(nearest.to(self.basis), self.importance)
+        return replace(self, basis=nearest.to(self.basis))
 
     @cached_property
     def product(self) -> tuple[Tensor, Tensor | None]:
@@ -95,21 +98,25 @@ class Subspace:
         known = (M * (A @ M)).sum(-2).clamp(min=0)
         total = A.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
         before = known.sum(-1, keepdim=True) + values.cumsum(-1) - values
-        enough = torch.as_tensor(threshold, dtype=A.dtype, device=A.device).unsqueeze(-1) * total
+        share = torch.as_tensor(threshold, dtype=A.dtype, device=A.device)
+        share = share.reshape(*share.shape, *[1] * (total.dim() - share.dim()))
+        enough = share * total
         needed = (before < enough - _ROUNDING * total) & (values > _ROUNDING * total)
         counts = torch.cat([self.importance > 0, needed], -1)
         squares = torch.where(counts, torch.cat([known, values], -1), 0.0)
         old = F.pad(self.importance.double(), (0, values.shape[-1]))
         importance = torch.where(counts, weigh(squares.sqrt(), old), 0.0)
-        return _leading(torch.cat([M, vectors], -1), importance, moment)
+        basis, importance = _leading(torch.cat([M, vectors], -1), importance, moment)
+        return replace(self, basis=basis, importance=importance)
 
 
-def _leading(basis: Tensor, importance: Tensor, like: Tensor) -> Subspace:
+def _leading(basis: Tensor, importance: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """The directions that count, the most important first: `[*lead, i, 2 i]` down to `[*lead, i, i]`, of the kind of `like`."""
     order = importance.argsort(dim=-1, descending=True, stable=True)[..., : basis.shape[-2]]
     importance = importance.gather(-1, order)
     columns = basis.gather(-1, order.unsqueeze(-2).expand(*order.shape[:-1], basis.shape[-2], -1))
-    return Subspace((columns * (importance > 0).unsqueeze(-2)).to(like), importance.to(like))
+    kept = columns * (importance > 0).unsqueeze(-2)
+    return kept.to(like), importance.to(like)
 
 
 @final
@@ -135,16 +142,17 @@ class LayerwiseProjector:
             left, right = space.product
             inputs = left.shape[-2] - (len(names) > 1)
             terms = []
+            form = space.form
             if weight is not None:
-                terms.append(weight.reshape(*weight.shape[: g.lead + 1], -1) @ left[..., :inputs, :])
+                terms.append(form.matrices(weight, g.lead) @ left[..., :inputs, :])
             if bias is not None:
-                terms.append(bias.unsqueeze(-1) * left[..., inputs:, :])
+                terms.append(form.bias(bias).unsqueeze(-1) * left[..., inputs:, :])
             inside = terms[0] + terms[1] if len(terms) > 1 else terms[0]
             along = inside if right is None else inside @ right
             if weight is not None:
-                out[names[0]] = along[..., :inputs].reshape(weight.shape)
+                out[names[0]] = form.weight(along[..., :inputs], g.lead, weight.shape[g.lead :])
             if bias is not None:
-                out[names[1]] = along[..., inputs]
+                out[names[1]] = form.whole_bias(along[..., inputs])
         return Vector(out, g.lead)
 
     def __call__(self, g: Vector) -> Vector:

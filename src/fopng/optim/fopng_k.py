@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
+from fopng.curvature.factors import Factor, evened
 from fopng.curvature.moments import Moments
 from fopng.optim.kronecker_base import KroneckerMemory, KroneckerState
 from fopng.optim.method import About
@@ -54,11 +55,9 @@ class KroneckerFOPNG(KroneckerMemory[KroneckerState]):
         # the units are in the sums that are kept
         return f"{super().variant}, units of the diagonal"
 
-    def evened(self, signals: Tensor) -> Tensor:
+    def evened(self, signals: Factor) -> Factor:
         """`(1 - e) G + e (tr G / o) I`: an output that sends nothing back now may do so once it is moved."""
-        each = signals.diagonal(dim1=-2, dim2=-1)
-        even = torch.diag_embed(each.mean(-1, keepdim=True).expand_as(each))
-        return torch.lerp(signals, even, EVENNESS)
+        return evened(signals, EVENNESS)
 
     def weight(self, state: KroneckerState) -> float | Tensor:
         # of the mean over old tasks

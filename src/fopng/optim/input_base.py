@@ -79,9 +79,9 @@ class InputMemory(Method[InputState, Running]):
         moments = task.input_moments(self.input_samples)
         reached = {name for block in task.gradients(1, "average") for layer in block.layers for name in layer}
         layers = dict(state.layers)
-        for layer, moment in moments.items():
-            old = layers.pop(layer, None) or layers.pop(layer[:1], None) or Subspace.empty(moment)
-            layers[layer] = self.learn(old.with_bias(moment.shape[-1]), moment, state.tasks)
+        for layer, own in moments.items():
+            old = layers.pop(layer, None) or layers.pop(layer[:1], None) or Subspace.empty(own.moment, own.form)
+            layers[layer] = self.learn(old.with_bias(own.moment.shape[-1]), own.moment, state.tasks)
         inside = {name for layer in layers for name in layer}
         ones = task.parameters().map(torch.ones_like)
         frozen = state.frozen.updated(ones.only(reached)).without(inside)

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fopng.core.likelihood import Signals
 from fopng.core.tree import node
 from fopng.core.vector import Vector, broadcast
+from fopng.curvature.factors import Factor, size
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
-from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, trace
+from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, sum_of
 from fopng.gradients.layers import Names
 from fopng.optim.method import Method, Prepared, Running, State, Step
 from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
@@ -100,12 +100,12 @@ class KroneckerMemory(Method[K, Running], Generic[K]):
         # whatever the strength is at the moment
         known, key = moments.bases, (type(self), self.rank)
         if key not in known:
-            even = LayerMoments(moments.inputs, self.evened(moments.signals))
+            even = replace(moments, signals=self.evened(moments.signals))
             known[key] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
         found: LayerBasis = known[key]
         return found
 
-    def evened(self, signals: Tensor) -> Tensor:
+    def evened(self, signals: Factor) -> Factor:
         """The `G [..., o, o]` that is held on to, given the one that was measured; its trace is the same."""
         return signals
 
@@ -135,16 +135,5 @@ def _summed(old: dict[Names, LayerMoments], new: dict[Names, LayerMoments]) -> d
     for layer, own in new.items():
         # a layer whose bias was frozen then knows nothing about it
         before = found.pop(layer, None) or found.pop(layer[:1], None)
-        found[layer] = own if before is None else sum_of(_widened(before, own.inputs.shape[-1]), own)
+        found[layer] = own if before is None else sum_of(before.widened(size(own.inputs)), own)
     return found
-
-
-def _widened(moments: LayerMoments, size: int) -> LayerMoments:
-    missing = size - moments.inputs.shape[-1]
-    return replace(moments, inputs=F.pad(moments.inputs, (0, missing, 0, missing))) if missing else moments
-
-
-def sum_of(old: LayerMoments, new: LayerMoments) -> LayerMoments:
-    """A Kronecker product for the sum of two, with its trace: inputs' moments added up, signals' averaged by the inputs' traces."""
-    share = trace(new.inputs) / (trace(old.inputs) + trace(new.inputs)).clamp(min=torch.finfo(new.inputs.dtype).tiny)
-    return LayerMoments(old.inputs + new.inputs, torch.lerp(old.signals, new.signals, share[..., None, None]))

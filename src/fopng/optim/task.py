@@ -13,7 +13,7 @@ from fopng.core.vector import Vector
 from fopng.curvature import estimate
 from fopng.curvature.fishers import FisherSource
 from fopng.curvature.kronecker import LayerBasis
-from fopng.curvature.moments import Moments
+from fopng.curvature.moments import InputMoment, Moments
 from fopng.curvature.sampling import SampleStream
 from fopng.gradients.layers import Names, SampleGradients
 from fopng.gradients.per_sample import PerSampleGradients
@@ -60,8 +60,8 @@ class Task(FisherSource):
         """Gradients of a score of `count` of its samples, now."""
         return estimate.sample_gradients(self.source, self.stream, count, score=score)
 
-    def input_moments(self, samples: int | None) -> dict[Names, Tensor]:
-        """`A [*lead, i, i]` of what each Linear and Conv layer is given now; a layer that it does not reach is absent."""
+    def input_moments(self, samples: int | None) -> dict[Names, InputMoment]:
+        """`A [*lead, i, i]` of what each weight is given now; one that it does not reach, and a table, is absent."""
         return estimate.input_moments(self.source, self.stream, samples=samples)
 
     def moments(self, signals: Signals, samples: int | None) -> Moments:
