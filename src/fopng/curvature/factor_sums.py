@@ -14,6 +14,7 @@ from fopng.curvature.factors import (
     LowRankFactor,
     added,
     leading,
+    like,
     padded,
     scaled,
     size,
@@ -137,12 +138,12 @@ class FactorSums:
             sums[key] = scaled(wide, 1 / count)
         for key in list(sums):
             if key[2].startswith("diagonal "):
-                sums[*key[:2], key[2].removeprefix("diagonal ")] = DiagonalFactor(sums.pop(key))  # type: ignore[arg-type]
+                sums[*key[:2], key[2].removeprefix("diagonal ")] = DiagonalFactor(like(sums.pop(key)))
         weights = list(dict.fromkeys(key[:2] for key in sums))
         parts: dict[str, list[tuple[Names, LayerMoments]]] = {}
         for weight in weights:
             own = {side: factor for (names, form, side), factor in sums.items() if (names, form) == weight}
-            parts.setdefault(weight[0][0], []).append((weight[0], _moments(_form(weight[1]), own)))  # type: ignore[arg-type]
+            parts.setdefault(weight[0][0], []).append((weight[0], _moments(_form(weight[1]), own)))
         return dict(_together(own) for own in parts.values())
 
     def _gathered(self) -> dict[Key, LowRankFactor]:

@@ -10,6 +10,9 @@ from fopng.gradients.capture import SiteCall
 FOLDED = -1
 """Samples and positions share the first axis, sample by sample."""
 
+INTERLEAVED = -2
+"""The same, position by position."""
+
 Way = tuple[object, tuple[int, ...]]
 """A use of a parameter, and the dimensions of the tensors in it."""
 
@@ -22,24 +25,26 @@ def way_of(call: SiteCall, lead: int) -> Way:
     return call.site, tuple(tensor.dim() - lead for tensor in call.tensors)
 
 
-def find_axes(call: SiteCall, n: int) -> Axes:
-    """Find where the samples are in a call's tensors."""
-    return tuple(_find_axis(tensor, n) for tensor in call.tensors)
+def find_axes(call: SiteCall, n: int) -> list[Axes]:
+    """Find where the samples may be in a call's tensors, the likeliest first."""
+    found = [_may_be(tensor, n) for tensor in call.tensors]
+    common = [axis for axis in found[0] if all(axis in own for own in found)]
+    mixed = tuple(own[0] if own else None for own in found)
+    return list(dict.fromkeys([*((axis,) * len(found) for axis in common), mixed]))
 
 
-def _find_axis(tensor: Tensor, n: int) -> int | None:
-    """The first axis, the second, the first folded with positions, or none."""
-    if tensor.dim() > 0 and tensor.shape[0] == n:
-        return 0
-    if tensor.dim() > 1 and tensor.shape[1] == n:
-        return 1
-    return FOLDED if tensor.dim() > 0 and tensor.shape[0] > 0 and tensor.shape[0] % n == 0 else None
+def _may_be(tensor: Tensor, n: int) -> list[int]:
+    """The first axis, the second, the first folded with positions, sample by sample or position by position."""
+    sizes = tensor.shape
+    found = [axis for axis in (0, 1) if len(sizes) > axis and sizes[axis] == n]
+    folded = len(sizes) > 0 and sizes[0] > n and sizes[0] % n == 0
+    return found + [FOLDED, INTERLEAVED] * folded
 
 
 def axes_fit(call: SiteCall, axes: Axes, lead: int, n: int) -> bool:
     """Tell whether the samples are where they were found to be: an operation may be sent a part of them."""
     sizes = [
-        n if axis is None else tensor.shape[lead] % n or n if axis == FOLDED else tensor.shape[lead + axis]
+        n if axis is None else tensor.shape[lead] % n or n if axis < 0 else tensor.shape[lead + axis]
         for tensor, axis in zip(call.tensors, axes, strict=True)
     ]
     return all(size == n for size in sizes)
@@ -49,6 +54,8 @@ def samples_first(tensor: Tensor, axis: int | None, lead: int, n: int) -> Tensor
     """Bring `[*lead, ...]` into the form `[*lead, n, ...]`; one that is not per sample stays."""
     if axis == FOLDED:
         return tensor.reshape(*tensor.shape[:lead], n, -1, *tensor.shape[lead + 1 :])
+    if axis == INTERLEAVED:
+        return tensor.reshape(*tensor.shape[:lead], -1, n, *tensor.shape[lead + 1 :]).transpose(lead, lead + 1)
     return tensor.movedim(lead + axis, lead) if axis else tensor
 
 
@@ -62,7 +69,7 @@ def rows_of(tensors: Sequence[Tensor], axes: Axes, lead: int, n: int) -> tuple[l
     found, folds = [], 1
     for tensor, axis in zip(tensors, axes, strict=True):
         first = samples_first(tensor, axis, lead, n).flatten(0, lead)
-        if axis == FOLDED:
+        if axis is not None and axis < 0:
             folds = first.shape[1]
             first = first.flatten(0, 1)
         found.append(at_least_single(first))

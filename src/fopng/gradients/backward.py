@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
 from fopng.core.layout import ParamLayout
-from fopng.gradients.axes import FOLDED, Axes, Way, axes_fit, rows_of, way_of
+from fopng.gradients.axes import Axes, Way, axes_fit, rows_of, way_of
 from fopng.gradients.capture import SiteCall
 from fopng.gradients.fallback import Fallback
 from fopng.gradients.layers import DenseGradients, LayerGradients, LinearGradients, Names, SampleGradients
@@ -146,7 +146,7 @@ class Gradients:
 
     def _axes(self, call: SiteCall, trace: ForwardTrace) -> Axes:
         axes = self._knowledge.axes_of(call, trace.lead, trace.count)
-        if axes is None or (FOLDED in axes and set(axes) != {FOLDED}):
+        if axes is None or (min(own or 0 for own in axes) < 0 and len(set(axes)) > 1):
             raise Unsupported
         return axes
 

@@ -145,7 +145,7 @@ class PerSampleGradients:
             values = self._traced.values(self.layout, parameters)
             trace = self._traced.trace(values, self._traced.rest(self.layout), batch, axes)
             if not verifier.holds(trace):
-                verifier.verify(first_replica(batch, axes), first_replica_of(values, axes))
+                verifier.verify(first_replica(batch, axes), first_replica_of(values, axes), trace)
                 # a few samples need not go everywhere that the batch goes (experts)
                 verifier.give_up(trace)
             return trace

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fopng.gradients.axes import FOLDED, Axes, at_least_single, samples_first
+from fopng.gradients.axes import Axes, at_least_single, samples_first
 from fopng.gradients.capture import Site, SiteCall
 from fopng.gradients.forms import Form
 from fopng.gradients.layers import Names
@@ -71,11 +71,10 @@ class Use:
         found = squares.flatten(self.lead).sum(-1)
         return found.sum(-1) if self.form.groups > 1 else found
 
-    def joined(self, other: "Use") -> "Use":
-        """Two uses of the same weight: more positions."""
+    def joined(self, other: "Use", axis: int) -> "Use":
+        """Two uses of the same weight as one, along an axis."""
         names = max(self.names, other.names, key=len)
-        ones = None if len(names) == 1 else torch.cat([self._ones(), other._ones()], -1)
-        axis = self.lead + 1
+        ones = None if len(names) == 1 else torch.cat([self._ones(), other._ones()], axis)
         d = None if self.d is None or other.d is None else torch.cat([self.d, other.d], axis)
         return replace(self, names=names, a=torch.cat([self.a, other.a], axis), d=d, ones=ones)
 
@@ -101,10 +100,8 @@ def uses_of(arrivals: Sequence[Arrival], axes: Sequence[Axes | None], lead: int,
         old = found.get(key)
         if old is not None and len({*old.names[1:], *use.names[1:]}) > 1:
             use = replace(use, names=use.names[:1], ones=None)
-        if old is not None and where is None and old.a.shape[lead] != use.a.shape[lead]:
-            key = (*key, len(found))
-            old = None
-        found[key] = use if old is None else old.joined(use)
+        # rows that are samples of their own are more samples, others more positions
+        found[key] = use if old is None else old.joined(use, use.lead + (where is not None))
     yield from found.values()
 
 
@@ -153,8 +150,6 @@ def _lookup(
     if place.strides is not None or len(place.shape) != 2:
         return None
     where = axes or (0, 0)
-    if FOLDED in where:
-        where = (FOLDED, FOLDED)
     rows = samples_first(call.record, where[0], lead, n).flatten(lead + 1)
     d = None
     if signal is not None:
@@ -173,7 +168,7 @@ def _positions(tensor: Tensor, axis: int | None, factor: object, lead: int, n: i
         raise Unsupported
     first = at_least_single(samples_first(tensor, axis, lead, n))
     front = first.shape[: lead + 1]
-    rows: Tensor = factor(first.flatten(0, lead + 1 if axis == FOLDED else lead))
+    rows: Tensor = factor(first.flatten(0, lead + 1 if axis < 0 else lead))
     if grouped:
         rows = rows.reshape(*front, -1, *rows.shape[1:])
         return rows.movedim(lead + 2, lead).flatten(lead + 2, lead + 3)

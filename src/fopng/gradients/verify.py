@@ -8,10 +8,11 @@ from torch import Tensor
 from fopng.core.batch import Batch, NotFinite, map_tensors, sample_count, take
 from fopng.core.layout import ParamLayout
 from fopng.core.tree import tensors_in
-from fopng.gradients.axes import axes_fit, find_axes, way_of
+from fopng.gradients.axes import Axes, Way, find_axes, way_of
 from fopng.gradients.backward import Gradients, Knowledge, arrivals, total_gradients
+from fopng.gradients.capture import SiteCall
 from fopng.gradients.layers import LinearGradients, SampleGradients
-from fopng.gradients.rules import Unsupported, check_module
+from fopng.gradients.rules import ConvRule, TransposedConvRule, Unsupported, check_module
 from fopng.gradients.tracing import ForwardTrace, State, TracedModel
 
 TRIAL = 5
@@ -55,13 +56,18 @@ class Verifier:
         known, lead, n = self.knowledge, trace.lead, trace.count
         found: set[str] = set()
         for call in trace.calls:
-            axes = known.axes.get(way_of(call, lead))
-            if axes is None or not axes_fit(call, axes, lead, n):
+            if known.axes_of(call, lead, n) is None:
                 found.update(call.site.names)
         return found - known.alone
 
-    def verify(self, batch: Batch, values: State) -> None:
-        """Compare one sample of a small batch with plain autograd, until all parameters agree."""
+    def verify(self, batch: Batch, values: State, given: ForwardTrace | None = None) -> None:
+        """Compare one sample of a small batch with plain autograd, until all parameters agree.
+
+        Args:
+            batch: samples to take the small batch of.
+            values: the parameters.
+            given: what was recorded of the whole batch.
+        """
         n = sample_count(batch)
         if n == 0:
             raise ValueError("Expected a batch with samples, got an empty one.")
@@ -69,24 +75,26 @@ class Verifier:
         device = next(iter(values.values())).device
         exact: torch.dtype | None = torch.float64 if device.type != "mps" else torch.float32
         try:
-            self._agree(trial, values, exact, tolerance=1e-6)
+            self._agree(trial, values, given, exact, tolerance=1e-6)
         except (RuntimeError, TypeError):
             # the model insists on its own precision, where a kink may fall to either side
-            self._agree(trial, values, None, tolerance=5e-2)
+            self._agree(trial, values, given, None, tolerance=5e-2)
 
-    def _agree(self, trial: Batch, values: State, dtype: torch.dtype | None, tolerance: float) -> None:
+    def _agree(
+        self, trial: Batch, values: State, given: ForwardTrace | None, dtype: torch.dtype | None, tolerance: float
+    ) -> None:
         rest = self._model.rest(self._layout)
         values, rest, trial = (map_tensors(lambda t: _cast(t, dtype), x) for x in (values, rest, trial))
         trace = self._model.trace(values, rest, trial, 0)
         known = self.knowledge
-        for call in trace.calls:
-            known.axes[way_of(call, 0)] = find_axes(call, TRIAL)
+        choices = self._choices(trace, given)
         noise = torch.Generator().manual_seed(0)
         cotangent = torch.randn(trace.outputs.shape, generator=noise).to(trace.outputs)
         alone, expected = self._alone(take(trial, torch.tensor([TRIAL - 1])), values, rest, cotangent[-1:])
         self._check_independence(trace.outputs[-1:].detach(), alone.detach(), tolerance)
         known.alone |= self._without_axes(trace)
-        wrong = self._wrong(trace, cotangent, expected, tolerance)
+        while (wrong := self._wrong(trace, cotangent, expected, tolerance)) and self._other_axes(trace, choices, wrong):
+            pass
         known.alone |= wrong
         if wrong and (still := self._wrong(trace, cotangent, expected, tolerance)):
             raise ValueError(
@@ -96,6 +104,26 @@ class Verifier:
             )
         self._check_totals(trace, cotangent, values, rest, trial, tolerance)
         known.known |= trace.touched
+
+    def _choices(self, trace: ForwardTrace, given: ForwardTrace | None) -> dict[Way, list[Axes]]:
+        """Where the samples may be in each way of using a parameter, in the trial and in the batch that asked for it."""
+        found: dict[Way, list[Axes]] = {}
+        for call in trace.calls:
+            found.setdefault(way_of(call, 0), find_axes(call, TRIAL))
+        if given is not None:
+            for call in given.calls:
+                way, new = way_of(call, given.lead), _possible(call, given)
+                old = found.get(way, [])
+                found |= {way: [axes for axes in old if axes in new] or old} if old else {}
+        self.knowledge.axes.update({way: choices.pop(0) for way, choices in found.items()})
+        return found
+
+    def _other_axes(self, trace: ForwardTrace, choices: dict[Way, list[Axes]], wrong: set[str]) -> bool:
+        """Try the next place for the samples where gradients are wrong; False where there is none left."""
+        ways = {way_of(call, 0) for call in trace.calls if wrong & set(call.site.names)}
+        left = [way for way in ways if choices[way]]
+        self.knowledge.axes.update({way: choices[way].pop(0) for way in left})
+        return bool(left)
 
     def _without_axes(self, trace: ForwardTrace) -> set[str]:
         """Parameters in calls that have no axis of samples."""
@@ -132,7 +160,7 @@ class Verifier:
         if known.alone & trace.touched:
             found = total_gradients(arrivals(trace, cotangent))
             _, expected = self._alone(trial, values, rest, cotangent)
-            wrong = differing(found, expected, tolerance)
+            wrong = differing(found, expected, tolerance) | _mixing(trace, cotangent)
             known.summed = (known.summed | (known.alone & found.keys())) - wrong
 
     def _check_independence(self, among: Tensor, alone: Tensor, tolerance: float) -> None:
@@ -189,6 +217,35 @@ def differing(actual: State, expected: State, tolerance: float) -> set[str]:
             atol=max(tolerance * scales[name], floor),
         )
     }
+
+
+def _possible(call: SiteCall, trace: ForwardTrace) -> list[Axes]:
+    """Where the samples may be in a call."""
+    if not trace.lead:
+        return find_axes(call, trace.count)
+    first = (0,) * trace.lead
+    return find_axes(SiteCall(call.site, call.record[first], call.zero[first]), trace.count)
+
+
+def _mixing(trace: ForwardTrace, cotangent: Tensor) -> set[str]:
+    """The parameters in uses whose positions belong to more than one sample."""
+    last = torch.zeros_like(cotangent)
+    last[-1] = cotangent[-1]
+    pairs = [[_reached(call, signal) for call, signal in arrivals(trace, own)] for own in (last, cotangent - last)]
+    reached = {id(call): rows for call, rows in pairs[0]}
+    return {
+        name
+        for call, rows in pairs[1]
+        if id(call) in reached and bool((reached[id(call)] & rows).any())
+        for name in call.site.names
+    }
+
+
+def _reached(call: SiteCall, signal: Tensor) -> tuple[SiteCall, Tensor]:
+    """The positions of a call to which anything comes back."""
+    if isinstance(call.site.rule, ConvRule | TransposedConvRule):
+        return call, (signal != 0).flatten(1).any(-1)
+    return call, (signal != 0).any(-1)
 
 
 def _numbers_held(trace: ForwardTrace, found: SampleGradients) -> int:
