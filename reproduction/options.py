@@ -1,4 +1,4 @@
-"""The commands of the reproduction and their options: `paper` and `claims`, which `fopng` has too, and `pages`."""
+"""The commands of the reproduction and their options: `paper` and `claims`, which `fopng` has too, `tolerance` and `pages`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ from typing import Annotated
 import typer
 
 from fopng.cli.lazy import Command
-from fopng.cli.options import DryRunOption, EpochsOption, EstimateOption, JsonOption, PageOption, SeedsOption, names_in
+from fopng.cli.options import (
+    DataDirOption,
+    DeviceOption,
+    DryRunOption,
+    EpochsOption,
+    EstimateOption,
+    JobsOption,
+    JsonOption,
+    PageOption,
+    SeedsOption,
+    names_in,
+)
 from fopng.cli.run_options import WorkOptions
+from reproduction import RESULTS
 
 COMMANDS = {
     "paper": Command(
@@ -21,6 +33,11 @@ COMMANDS = {
         "Judge the paper's claims by the runs that are there.",
         "reproduction.options:Claims",
         "reproduction.commands:claims",
+    ),
+    "tolerance": Command(
+        "Measure how much old tasks lose, beside how much was allowed.",
+        "reproduction.options:Tolerance",
+        "reproduction.commands:tolerance",
     ),
     "pages": Command(
         "Write the numbers of the documentation.", "reproduction.options:Pages", "reproduction.commands:pages"
@@ -82,6 +99,47 @@ class Claims:
         ),
     ] = None
     as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Eight streams, eleven contenders, three seeds; runs that have a result are left alone.
+
+    Example: python -m reproduction tolerance --streams split-mnist,texts --seeds 1 --jobs 2
+    """
+
+    streams: Annotated[
+        str | None,
+        typer.Option("--streams", help="Names of streams, parted by commas; all when left out.", show_default=False),
+    ] = None
+    contenders: Annotated[
+        str | None,
+        typer.Option(
+            "--contenders", help="Names of contenders, parted by commas; all when left out.", show_default=False
+        ),
+    ] = None
+    seeds: SeedsOption = "3"
+    out: Annotated[Path, typer.Option("--out", help="The folder of the results.")] = RESULTS / "tolerance"
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            help="Where models of the first texts are kept; fopng's own cache when left out.",
+            show_default=False,
+        ),
+    ] = None
+    data_dir: DataDirOption = None
+    device: DeviceOption = "cpu"
+    jobs: JobsOption = 1
+    dry_run: DryRunOption = False
+    pack: Annotated[
+        Path | None,
+        typer.Option(
+            "--pack",
+            help="Write all data that the streams take into this folder, for a machine without it, and do nothing else.",
+            show_default=False,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from fopng.lab.runs.result import RunResult
 from reproduction import numbers, study, tables
 from reproduction.pictures import pictures
+from reproduction.tolerance.summary import tolerance
 
 TABLES: dict[str, Callable[..., str]] = {
     "claims": tables.claims,
@@ -23,6 +24,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "bench-fishers": numbers.fishers,
     "bench-replicas": numbers.replicas,
     "default": study.at_default,
+    "tolerance": tolerance,
     "tuned-split-cifar10": study.tuned("split-cifar10"),
     "tuned-split-cifar100": study.tuned("split-cifar100"),
 }

@@ -13,6 +13,7 @@ from fopng.lab.runs.frame import accuracy_frame
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import load_results
 from reproduction.numbers import BENCH, STREAMS, chosen, is_chosen
+from reproduction.tolerance.figure import figures as tolerance_figures
 
 SHOWN: Mapping[str, str] = {"sgd": "plain SGD", "ewc": "EWC", "fopng": "FOPNG", "fopng-k": "fopng-k"}
 COLOURS = ("#d1495b", "#b8860b", "#7a869a", "#2f81f7")
@@ -22,7 +23,7 @@ COLOURS = ("#d1495b", "#b8860b", "#7a869a", "#2f81f7")
 def pictures(results: Iterable[RunResult]) -> dict[str, str]:
     """The SVG of each picture, by its name below `docs/static`."""
     results = list(results)
-    return {"forgetting.svg": _forgetting(earlier(results)), **figures(results)}
+    return {"forgetting.svg": _forgetting(earlier(results)), **figures(results), **tolerance_figures()}
 
 
 def earlier(results: Iterable[RunResult]) -> pd.DataFrame:
