@@ -1,4 +1,4 @@
-"""What the commands of the reproduction do: `paper`, `claims`, `tolerance` and `pages`."""
+"""What the commands of the reproduction do: `paper`, `claims` and `pages`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,19 @@ from fopng.cli.planned import here, time_of
 from fopng.cli.results import say, say_written, show_results, write_page
 from fopng.cli.run_options import parse_seeds
 from fopng.cli.work import do_runs, runner_of
-from fopng.lab.data.cache import cache_folder
 from fopng.lab.data.errors import DataError
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.runs.request import require_data
 from fopng.lab.runs.result import RunResult
 from fopng.lab.runs.store import load_results
-from fopng.lab.schedule.machine import find_device
 from fopng.lab.schedule.runner import raise_for
 from fopng.lab.storage import atomic
 from reproduction import FOLDER, RESULTS
 from reproduction.claims import judge
 from reproduction.claims.finding import Evidence, Finding
-from reproduction.options import Claims, Pages, Paper, Protocols, Tolerance
+from reproduction.options import Claims, Pages, Paper, Protocols
 from reproduction.pages import pages as pages_of
 from reproduction.plan import Part, paper_parts
-from reproduction.tolerance.cells import Places, cells
-from reproduction.tolerance.contenders import CONTENDERS
-from reproduction.tolerance.portions import own_data, pack
-from reproduction.tolerance.records import missing
-from reproduction.tolerance.run import do_all
-from reproduction.tolerance.streams import STREAMS
 
 
 def paper(options: Paper) -> None:
@@ -137,27 +129,6 @@ def evidence_words(evidence: Evidence) -> str:
     mean, low, high = (evidence.shown(value).split()[0] for value in (evidence.estimate.mean, *evidence.interval()))
     interval = f"95 %: {low} to {high}" if evidence.estimate.count > 1 else "one seed, no interval"
     return f"{evidence.words}: {mean} {evidence.unit} ({interval}; {evidence.verdict().value})"
-
-
-def tolerance(options: Tolerance) -> None:
-    """Do the runs that are missing, or pack their data."""
-    data_dir = options.data_dir or own_data()
-    if options.pack is not None:
-        for path in pack(options.pack, data_dir):
-            say_written(path)
-        return
-    cache = options.cache or cache_folder() / "tolerance"
-    device = find_device(options.device)
-    places = Places(out=options.out, cache=cache, data_dir=data_dir, device=str(device))
-    streams, contenders = (
-        list(known) if names is None else names.split(",")
-        for names, known in ((options.streams, STREAMS), (options.contenders, CONTENDERS))
-    )
-    wanted = cells(streams, contenders, parse_seeds(options.seeds))
-    if options.dry_run:
-        say(f"{len(missing(wanted, places.out))} of {len(wanted)} runs to do.")
-    else:
-        do_all(wanted, places, jobs=options.jobs, say=say)
 
 
 def pages(options: Pages) -> None:

@@ -37,7 +37,7 @@ COMMANDS = {
     "tolerance": Command(
         "Measure how much old tasks lose, beside how much was allowed.",
         "reproduction.options:Tolerance",
-        "reproduction.commands:tolerance",
+        "reproduction.tolerance.command:tolerance",
     ),
     "pages": Command(
         "Write the numbers of the documentation.", "reproduction.options:Pages", "reproduction.commands:pages"
@@ -103,7 +103,7 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Eight streams, eleven contenders, three seeds; runs that have a result are left alone.
+    """Eight streams, twelve contenders, three seeds; runs that have a result are left alone.
 
     Example: python -m reproduction tolerance --streams split-mnist,texts --seeds 1 --jobs 2
     """

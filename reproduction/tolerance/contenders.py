@@ -1,4 +1,4 @@
-"""Who runs on each stream: plain training, fixed strengths, tolerances, rehearsal alone, and replay of as many bytes."""
+"""Who runs on each stream: plain training, fixed strengths, tolerances, each half alone, and replay of as many bytes."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def _tolerance(asked: float) -> Contender:
 
 
 def _strength(value: float) -> Contender:
-    settings = {"strength": value, "rehearse": False}
+    settings = {"tolerance": None, "strength": value, "rehearse": 0.0}
     return Contender(title=f"strength {value:g}", method="fopng-k", settings=settings)
 
 
-PLAIN, REPLAY, REHEARSAL = "plain", "replay", "rehearsal"
+PLAIN, REPLAY, REHEARSAL, BEND = "plain", "replay", "rehearsal", "bend"
 
 CONTENDERS: Mapping[str, Contender] = {
     PLAIN: Contender(title="plain training", method="sgd"),
     **{f"strength-{value:g}": _strength(value) for value in STRENGTHS},
     **{f"tolerance-{asked:g}": _tolerance(asked) for asked in TOLERANCES},
+    BEND: Contender(
+        title="bend alone", method="fopng-k", settings={"tolerance": DEFAULT, "rehearse": 0.0}, asked=DEFAULT
+    ),
     REHEARSAL: Contender(
-        title="rehearsal alone",
-        method="fopng-k",
-        settings={"tolerance": DEFAULT, "strength": 0.0, "rehearse": True},
-        asked=DEFAULT,
+        title="rehearsal alone", method="sgd", settings={"tolerance": DEFAULT, "rehearse": 3.0}, asked=DEFAULT
     ),
     REPLAY: Contender(title="replay of as many bytes", method="er", as_many_bytes_as=f"tolerance-{DEFAULT:g}"),
 }

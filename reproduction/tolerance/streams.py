@@ -79,7 +79,7 @@ class TextStream:
     steps: int = 500
     lr: float = 0.03
     momentum: float = 0.9
-    tested: int = 256
+    tested: int = 128
 
 
 STREAMS: Mapping[str, ImageStream | TextStream] = {

@@ -8,7 +8,16 @@ from typing import final
 from fopng.lab.runs.scores import Estimate
 from reproduction import RESULTS
 from reproduction.tables import table
-from reproduction.tolerance.contenders import CONTENDERS, DEFAULT, PLAIN, REHEARSAL, REPLAY, STRENGTHS, TOLERANCES
+from reproduction.tolerance.contenders import (
+    BEND,
+    CONTENDERS,
+    DEFAULT,
+    PLAIN,
+    REHEARSAL,
+    REPLAY,
+    STRENGTHS,
+    TOLERANCES,
+)
 from reproduction.tolerance.records import Record, load_records
 from reproduction.tolerance.streams import STREAMS, TextStream
 
@@ -101,7 +110,7 @@ def reached(grid: Grid) -> str:
 
 def accuracy(grid: Grid) -> str:
     """The mean score over all tasks in the end, of every contender, the best fixed strength by name."""
-    names = (PLAIN, *ASKED, REHEARSAL, REPLAY)
+    names = (PLAIN, *ASKED, BEND, REHEARSAL, REPLAY)
     rows = []
     for stream in grid.streams():
         best = grid.best_fixed(stream)

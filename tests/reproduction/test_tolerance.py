@@ -1,6 +1,8 @@
 """Asked and delivered: the texts, the model of them, a run of each kind of stream, and the tables."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from fopng.lab.benchmarks.pixels import Permuted
+from reproduction import FOLDER
 from reproduction.tolerance.cells import Places, cells, filled_like
 from reproduction.tolerance.contenders import CONTENDERS, PLAIN, REPLAY, Contender
 from reproduction.tolerance.figure import delivered_frame, figure
@@ -264,3 +267,26 @@ def test_records_come_back_from_their_files(tmp_path):
     nothing = replace(whole, measured=replace(whole.measured, score=[[float("nan")]]))
     nothing.save(tmp_path)
     assert json.loads(nothing.cell.path(tmp_path).read_text())["measured"]["score"] == [[None]]
+
+
+# The command
+
+
+ALONE = """
+import sys
+class KeepOut:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("altair", "jinja2", "pandas", "pooch", "requests", "scipy", "vl_convert")):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, KeepOut())
+from reproduction.__main__ import app
+app(["tolerance", "--dry-run", "--seeds", "1", "--streams", "texts", "--out", sys.argv[1], "--cache", sys.argv[1]])
+"""
+
+
+def test_runs_need_few_libraries(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, cwd=FOLDER.parent
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"{len(CONTENDERS)} of {len(CONTENDERS)} runs to do.\n"
