@@ -55,6 +55,7 @@ def run_texts(
         if task:
             scores.note_before(task)
             learn(stream, model, optimizer, corpus, Seeds(seed).order(task, 0, task), device)
+            scores.note_measured(task, optimizer.measure_step())
         optimizer.end_task(samples)
         scores.note_after(task)
     return scores.measured(optimizer)
@@ -150,15 +151,21 @@ class _Scores:
     before: list[float | None]
     answers: list[Tensor]
     """Log-probabilities `[n, t, 256]`, of the tasks that have ended, when they ended."""
+    method: dict[str, list[float | None]]
+    """What the method measured of the last step of each task."""
 
     @classmethod
     def of(cls, stream: TextStream, model: Transformer, corpora: Sequence[Corpus], device: torch.device) -> _Scores:
         generator = torch.Generator().manual_seed(0)
         pieces = [windows(corpus.test, stream.tested, stream.length, generator) for corpus in corpora]
-        return cls(model, [(x.to(device), y.to(device)) for x, y in pieces], [], [], [None] * len(pieces), [])
+        return cls(model, [(x.to(device), y.to(device)) for x, y in pieces], [], [], [None] * len(pieces), [], {})
 
     def note_before(self, task: int) -> None:
         self.before[task] = self._loss(self._answers(task), task)
+
+    def note_measured(self, task: int, found: Mapping[str, Tensor]) -> None:
+        for name, value in found.items():
+            self.method.setdefault(name, [None] * len(self.pieces))[task] = float(value)
 
     def note_after(self, task: int) -> None:
         now = [self._answers(each) for each in range(len(self.pieces))]
@@ -175,7 +182,7 @@ class _Scores:
             before=self.before,
             lost=self.lost,
             kept_bytes=kept_bytes(optimizer),
-            method={},
+            method=self.method,
             diverged=diverged,
         )
 

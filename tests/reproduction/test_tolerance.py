@@ -128,7 +128,7 @@ def tiny_texts():
     return tuple(Corpus(name, text * 40, text * 20) for name, text in zip(("a", "b", "c"), texts, strict=True))
 
 
-METHODS = {"sgd": {}, "fopng-k": {"strength": 3.0}, "er": {"capacity": 20}}
+METHODS = {"sgd": {}, "fopng-k": {}, "er": {"capacity": 20}}
 
 
 @pytest.mark.parametrize("method", METHODS)

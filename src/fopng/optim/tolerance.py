@@ -121,7 +121,8 @@ class Steering:
         number = self.turn % self.lost.shape[-1]
         lost = self.lost.clone()
         lost[..., number] += RECENT * (found - lost[..., number])
-        excess = (lost.mean(-1) / tolerance).log().clamp(LEAST, MOST)
+        # rounded, what has not moved may have lost less than nothing
+        excess = (lost.mean(-1).clamp(min=0) / tolerance).log().clamp(LEAST, MOST)
         push = torch.maximum(excess, self.push - RELEASE)
         drift = (self.drift + DRIFT * excess.clamp(-1, 1)).clamp(-FARTHEST, FARTHEST)
         return replace(self, lost=lost, push=push, drift=drift, turn=self.turn + 1)
