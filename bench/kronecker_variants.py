@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import torch
+from fopng.optim.weight_averaging import AveragingRunning
 from torch import Tensor
 
 from fopng.core.tree import node
@@ -20,7 +21,6 @@ from fopng.optim.kronecker_base import names_apart
 from fopng.optim.method import Prepared, Running, State, Step
 from fopng.optim.settings import ABOVE_0, AT_LEAST_0, settings
 from fopng.optim.task import Task
-from fopng.optim.weight_averaging import AveragingRunning
 
 
 @node
