@@ -145,7 +145,7 @@ def kept(grid: Grid) -> str:
             samples = [f"{record.settings['capacity']:,}" for record in grid.of(stream, REPLAY)[:1]] or [""]
             scores = [_score(grid, stream, name, final_of) for name in (DEFAULT_NAME, REPLAY)]
             rows.append([STREAMS[stream].title, size, scores[0], *samples, scores[1]])
-    return table(["", "kept", CONTENDERS[DEFAULT_NAME].title, "samples of replay", "replay"], rows)
+    return table(["", "kept", CONTENDERS[DEFAULT_NAME].title, "samples that fit", "replay"], rows)
 
 
 SUMMARIES: Mapping[str, Callable[[Grid], str]] = {
