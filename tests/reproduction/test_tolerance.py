@@ -16,7 +16,7 @@ from reproduction.tolerance.contenders import CONTENDERS, PLAIN, REPLAY, Contend
 from reproduction.tolerance.figure import delivered_frame, figure
 from reproduction.tolerance.images import run_images
 from reproduction.tolerance.languages import first_model, run_texts
-from reproduction.tolerance.portions import PORTIONS, portion
+from reproduction.tolerance.portions import PORTIONS, portion, shrunk
 from reproduction.tolerance.records import Cell, Measured, Record, load_record, load_records, missing
 from reproduction.tolerance.run import do, do_all
 from reproduction.tolerance.streams import STREAMS, ImageStream, TextStream
@@ -109,6 +109,12 @@ def packed(tmp_path):
 def test_packed_data_is_taken_first(packed):
     data = portion("mnist", packed)
     assert (len(data.train.labels), len(data.test.labels)) == (200, 50)
+
+
+def test_a_shrunk_pixel_is_the_mean_of_a_square():
+    image = np.array([[0, 2, 7, 7], [4, 6, 7, 7]], dtype=np.uint8)[None, None]
+    assert shrunk(image, 2).tolist() == [[[[3, 7]]]]
+    assert np.array_equal(shrunk(image, 1), image)
 
 
 def test_streams_take_no_more_than_is_packed():
