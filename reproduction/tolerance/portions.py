@@ -100,7 +100,8 @@ def shrunk(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Images `[n, channels, height, width]` with a pixel for each square of so many by so many, the mean of theirs."""
     n, channels, height, width = images.shape
     squares = images.reshape(n, channels, height // side, side, width // side, side)
-    return squares.mean((3, 5)).round().astype(np.uint8)
+    found: NDArray[np.uint8] = squares.mean((3, 5)).round().astype(np.uint8)
+    return found
 
 
 def digest(data: LoadedDataset) -> str:
