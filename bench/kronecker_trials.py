@@ -23,7 +23,8 @@ from torch.nn.functional import cross_entropy
 
 from fopng import ContinualOptimizer
 from fopng.lab.engine import Plan, Seeds
-from fopng.lab.engine.evaluation import accuracy
+from fopng.lab.engine.evaluation import Evaluator, answers_of, split_of
+from fopng.lab.engine.plan import mean
 from fopng.lab.engine.stages import Stage, predict_task
 from fopng.lab.runs.request import build, configurations
 from fopng.lab.runs.scores import paired_difference
@@ -116,7 +117,11 @@ class Bench:
                     optimizer.end_task(stage_of(plan, task).whole())
         except (FloatingPointError, ValueError):
             return 0.0
-        return statistics.mean(accuracy(model, task.validation, n, seeds, CPU) for n, task in enumerate(plan.stream))
+        tasks = len(plan.stream)
+        evaluator = Evaluator(
+            lambda n, part: answers_of(model, split_of(plan.stream, n, part), n, seeds, CPU), 1, tasks
+        )
+        return mean(evaluator.evaluate(range(tasks), "validation")[0].accuracy)
 
 
 def stage_of(plan: Plan, task: int) -> Stage:

@@ -124,8 +124,8 @@ for size in (100, 400, 1000, 5000):
 
 
 def test_another_format_is_refused_and_not_taken_for_damage(saved, monkeypatch):
-    monkeypatch.setattr("fopng.lab.storage.checkpoint.FORMAT", 4)
-    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of format 4 .* got 3"):
+    monkeypatch.setattr("fopng.lab.storage.checkpoint.FORMAT", 5)
+    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of format 5 .* got 4"):
         Checkpoint(saved).load()
 
 

@@ -26,14 +26,16 @@ def test_json_is_a_list_of_results(tmp_path, results):
 
 
 def test_the_matrix_has_a_row_for_each_measurement(tmp_path):
-    held_out = dataclasses.replace(result(seed=1), validation_accuracy=[[0.7]])
+    lost = [[0.0, None], [0.25, 0.0]]
+    held_out = dataclasses.replace(result(seed=1), lost=lost, validation_accuracy=[[0.7]], validation_lost=[[0.0]])
     export.write_matrix_csv(tmp_path / "matrix.csv", [result(), held_out])
     rows = table(tmp_path / "matrix.csv")
     assert tuple(rows[0]) == (*RUN, *ACCURACY)
     assert [tuple(row[name] for name in ("seed", *ACCURACY)) for row in rows] == [
-        *(("0", "test", "1", "1", "0.9"), ("0", "test", "2", "1", "0.8"), ("0", "test", "2", "2", "0.95")),
-        *(("1", "test", "1", "1", "0.9"), ("1", "test", "2", "1", "0.8"), ("1", "test", "2", "2", "0.95")),
-        ("1", "validation", "1", "1", "0.7"),
+        *(("0", "test", "1", "1", "0.9", ""), ("0", "test", "2", "1", "0.8", ""), ("0", "test", "2", "2", "0.95", "")),
+        ("1", "test", "1", "1", "0.9", "0.0"),
+        *(("1", "test", "2", "1", "0.8", "0.25"), ("1", "test", "2", "2", "0.95", "0.0")),
+        ("1", "validation", "1", "1", "0.7", "0.0"),
     ]
     assert json.loads(rows[0]["settings"])["lr"] == 1e-5
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import cut_short, flipped
-from fopng.lab.runs.result import DamagedFileError, RunResult, read_result, result_text
+from fopng.lab.runs.result import DamagedFileError, RunResult, fingerprint, read_result, result_text
 from sample_runs import config, result
 
 rows = st.lists(st.none() | st.floats(0, 1), max_size=4)
@@ -18,9 +18,9 @@ def reread(there):
     return RunResult.from_dict(json.loads(result_text(there)))
 
 
-@given(st.lists(rows, max_size=4), rows, st.lists(st.text(min_size=1)))
-def test_a_result_survives_its_file(accuracy, removed, experiments):
-    there = result(accuracy, removed=removed).named(*experiments)
+@given(st.lists(rows, max_size=4), rows, st.none() | st.lists(rows, max_size=4), st.lists(st.text(min_size=1)))
+def test_a_result_survives_its_file(accuracy, removed, lost, experiments):
+    there = dataclasses.replace(result(accuracy, removed=removed), lost=lost).named(*experiments)
     assert reread(there) == there
 
 
@@ -31,7 +31,7 @@ def test_the_members_that_the_command_line_promises():
     expected = {
         **{"benchmark": "split-mnist", "dataset": "mnist", "scenario": "domain", "protocol": "matched"},
         **{"method": "fopng", "settings": {**config().settings}, "seed": 7, "accuracy": [[0.9, None], [0.8, 0.95]]},
-        **{"format": 3, "status": "finished", "experiments": [], "removed_fraction": 0.1, "seconds": 4.5},
+        **{"format": 4, "status": "finished", "experiments": [], "removed_fraction": 0.1, "seconds": 4.5},
         "forgetting": pytest.approx(0.1),
     }
     assert {name: members[name] for name in expected} == expected
@@ -70,11 +70,25 @@ def test_what_a_method_measured_has_a_score_by_its_name(name, row, value):
 @pytest.mark.parametrize("later", [{}, {"compression_error_by_task": [None, 0.2]}])
 def test_a_result_of_format_1_is_read(later):
     new = json.loads(result_text(result()))
-    old = {name: value for name, value in new.items() if name not in ("format", "measured", "experiments")}
+    later_members = ("format", "measured", "experiments", "lost", "validation_lost")
+    old = {name: value for name, value in new.items() if name not in later_members}
     measured = {"removed_fraction": (None, 0.1), **({"compression_error": (None, 0.2)} if later else {})}
     assert RunResult.from_dict({**old, "removed_fraction_by_task": [None, 0.1], **later}) == dataclasses.replace(
         result(), measured=measured
     )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_result_that_does_not_say_what_was_lost_is_read(tmp_path, version):
+    lost = dataclasses.replace(result(), lost=[[0, None], [0.25, 0]])
+    new = json.loads(result_text(lost))
+    old = {name: value for name, value in new.items() if name not in ("lost", "validation_lost")}
+    told = {name: old[name] for name in [*result().stored(), "config"] if name in old}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**old, "format": version, "sha256": fingerprint(told)}))
+    read = read_result(path)
+    assert read == result()
+    assert (read.lost, read.as_dict()["really_lost"], lost.as_dict()["really_lost"]) == (None, None, 0.25)
 
 
 def test_names_of_experiments_are_sorted_and_once_each():
@@ -92,7 +106,7 @@ def test_names_of_experiments_are_sorted_and_once_each():
         ({"environment": 3}, "int"),
         ({"measured": {"removed_fraction": 1}}, "Expected a list of numbers in removed_fraction, got 1"),
         ({"experiments": "comparison"}, "Expected names of experiments, got 'comparison'"),
-        ({"format": 9}, "Expected format 1, 2 or 3, got 9"),
+        ({"format": 9}, "Expected a format from 1 to 4, got 9"),
         ({"format": 1}, "removed_fraction_by_task"),
         ({"status": "fine"}, "Expected a status among"),
         ({"config": {}}, "Expected the members"),

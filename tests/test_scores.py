@@ -1,6 +1,7 @@
 """The scores against hand-worked numbers, the intervals against SciPy's, and one table of them for every output."""
 
 import csv
+import dataclasses
 import json
 import math
 
@@ -40,6 +41,16 @@ def test_scores_of_a_matrix_worked_by_hand(rows):
     assert scores.learning_accuracy(rows) == pytest.approx((0.9 + 0.95 + 1.0) / 3)
     assert scores.intransigence(rows, [0.95, 0.97, 0.99]) == pytest.approx((0.05 + 0.02 - 0.01) / 3)
     assert scores.forward_transfer([0.1, 0.5, 0.6], [0.1, 0.2, 0.3]) == pytest.approx((0.3 + 0.3) / 2)
+
+
+def test_what_was_lost_worked_by_hand():
+    """In the end, of all tasks but the last; undefined while tasks are missing, for one task and for joint training."""
+    matrix = [[0.0, None, None], [0.1, 0.0, None], [0.5, 0.25, 0.0]]
+    mean, worst = (score for score in SCORES if score.name.startswith("really_lost"))
+    found = dataclasses.replace(result(), lost=matrix)
+    assert (mean.of(found), mean.text(mean.of(found)), worst.of(found)) == (0.375, "0.375 nats", 0.5)
+    for rows in (None, matrix[:2], [[0.0]], [[None, None], [0.0, 0.0]]):
+        assert {score.of(dataclasses.replace(result(), lost=rows)) for score in (mean, worst)} == {None}
 
 
 def test_forgetting_is_from_the_best_since_the_task_was_learnt_not_from_its_first_measure():

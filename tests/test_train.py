@@ -1,5 +1,7 @@
 """The loop: what it measures, what it depends on, and what it does not."""
 
+import copy
+import math
 import random
 from functools import partial
 
@@ -12,6 +14,7 @@ import fopng
 from fopng.lab.benchmarks import Scenario, Task, TaskStream
 from fopng.lab.benchmarks.models import MLP
 from fopng.lab.engine import Interrupted, Seeds, one_by_one, train
+from fopng.lab.engine.evaluation import divergence
 from fopng.lab.engine.observers import EpochStarted, Evaluated, RunEnded, RunStarted, StepDone, TaskEnded, TaskStarted
 from fopng.lab.engine.stages import Stage
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
@@ -36,6 +39,17 @@ class Notebook:
         draw()
         if isinstance(event, StepDone):
             self.measured.append(event.measure())
+
+
+class AtTheEnd:
+    """Calls something when a task has ended."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def observe(self, event):
+        if isinstance(event, TaskEnded):
+            self.call()
 
 
 def run(*arguments, **more):
@@ -126,6 +140,46 @@ class TestMeasures:
                 for j, task in enumerate(tasks.tasks[: number + 1])
             ]
             assert list(outcome.accuracy[number][: number + 1]) == right
+
+
+class TestLost:
+    """How far the answers to old tasks are from those that the model gave when they ended."""
+
+    def test_the_divergence_by_hand(self):
+        """From 1/2, 1/2 to 1/4, 3/4: (log 2 + log 2/3) / 2. A class that was ruled out then counts for nothing."""
+        answers, outputs = torch.tensor([[0.0, 0.0], [0.0, -math.inf]]), torch.tensor([[0.0, math.log(3)], [5.0, 5.0]])
+        expected = torch.tensor([(math.log(2) + math.log(2 / 3)) / 2, math.log(2)])
+        torch.testing.assert_close(divergence(outputs, answers), expected.double(), rtol=1e-6, atol=0)
+        assert divergence(answers, answers).tolist() == [0, 0]
+
+    def test_it_is_between_the_answers_at_a_tasks_end_and_now(self, tmp_path):
+        tasks, models = stream(Scenario.TASK, tasks=2, validation=True), []
+
+        def make_model(seed):
+            models.append(MLP(tasks.input_shape, tasks.heads, seed=seed, hidden=(8,)))
+            return models[0]
+
+        told = Notebook()
+        then = plan("ewc", tasks, make_model=make_model)
+        outcome = train(then, device=CPU, observers=[AtTheEnd(lambda: models.append(copy.deepcopy(models[0]))), told])
+        now, first = models[0], models[1]
+        for lost, part in ((outcome.lost, tasks[0].test), (outcome.validation_lost, tasks[0].validation)):
+            x, _ = part.tensors()
+            with torch.no_grad():
+                old, new = (model(x, task=0).double().log_softmax(-1) for model in (first, now))
+            expected = float((old.exp() * (old - new)).sum(-1).mean())
+            assert lost == [(0.0, None), (pytest.approx(expected, rel=1e-6), 0.0)]
+            assert expected > 1e-4
+        assert [
+            event.lost for event in told.events if isinstance(event, Evaluated) and event.part == "test"
+        ] == outcome.lost
+
+    def test_tasks_that_are_learnt_together_have_lost_nothing(self):
+        assert run("joint").lost == [(None,) * 3, (None,) * 3, (0.0,) * 3]
+
+    def test_one_task(self):
+        outcome = train(plan("sgd", stream(tasks=1)), device=CPU)
+        assert (outcome.lost, outcome.validation_lost) == ([(0.0,)], None)
 
 
 class TestDependsOnItsConfigurationAlone:

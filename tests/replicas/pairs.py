@@ -64,6 +64,12 @@ def assert_same_runs(made, folder, *, rtol=1e-9, atol=1e-11, device=CPU, **more)
     torch.testing.assert_close(together, alone, rtol=rtol, atol=atol)
     for expected, found in zip(map(numbers, single), map(numbers, replicas), strict=True):
         measured, expected_measured = found.pop("measured"), expected.pop("measured")
+        for name in ("lost", "validation_lost"):
+            rows = [
+                torch.tensor([[-1.0 if x is None else x for x in row] for row in of.pop(name) or []])
+                for of in (found, expected)
+            ]
+            torch.testing.assert_close(*rows, rtol=1e3 * rtol, atol=atol)
         assert found == expected
         assert measured.keys() == expected_measured.keys()
         for name, share in measured.items():

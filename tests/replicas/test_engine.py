@@ -288,6 +288,8 @@ class Notebook:
 
 
 def close(value):
+    if isinstance(value, tuple):
+        return tuple(map(close, value))
     return pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True) if isinstance(value, float) else value
 
 
@@ -339,7 +341,7 @@ class TestResume:
         found = train_replicas(made, device=CPU, checkpoint=Checkpoint(cut))
         assert [numbers(outcome) for outcome in found] == [numbers(outcome) for outcome in expected]
         first, second = (Checkpoint(folder).load().state for folder in (whole, cut))
-        assert same(first["runs"], second["runs"])
+        assert all(same(first[part], second[part]) for part in ("runs", "answers"))
 
     def test_a_checkpoint_of_other_runs_is_refused(self, tmp_path):
         train_replicas(plans("fopng", range(2)), device=CPU, checkpoint=Checkpoint(tmp_path))

@@ -1,17 +1,16 @@
 """What the training loop asks of whoever trains: one run, or many of the same shape side by side."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fopng.lab.engine.costs import wait_for
-from fopng.lab.engine.plan import Plan, Row
+from fopng.lab.engine.evaluation import Answers
+from fopng.lab.engine.plan import Part, Plan
 from fopng.lab.engine.stages import Stage
-
-Part = Literal["test", "validation"]
 
 
 class Backend(ABC):
@@ -59,8 +58,8 @@ class Backend(ABC):
         """Which runs still have finite numbers."""
 
     @abstractmethod
-    def accuracies(self, tasks: Iterable[int], part: Part) -> list[Row]:
-        """A row for each run: the share of a task's samples that are answered rightly, None for tasks not asked for."""
+    def answers(self, task: int, part: Part) -> Answers:
+        """What the runs answer now to the samples of a task, in order."""
 
     @abstractmethod
     def loss(self) -> Tensor:

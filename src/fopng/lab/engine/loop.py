@@ -8,6 +8,7 @@ from typing import final
 
 from fopng.lab.engine.backend import Backend
 from fopng.lab.engine.costs import Stopwatch, forget_peak_memory, peak_memory
+from fopng.lab.engine.evaluation import Evaluator
 from fopng.lab.engine.measured import TaskMeans, note_task, numbers
 from fopng.lab.engine.observers import (
     Audience,
@@ -21,7 +22,7 @@ from fopng.lab.engine.observers import (
     TaskEnded,
     TaskStarted,
 )
-from fopng.lab.engine.plan import Interrupted, Outcome, Position, Row, append_row, mean, mean_row
+from fopng.lab.engine.plan import Evaluation, Interrupted, Outcome, Part, Position, mean, mean_row
 from fopng.lab.engine.stages import Stage
 from fopng.lab.storage.checkpoint import Checkpoint, CheckpointError
 from fopng.lab.storage.state import State
@@ -62,6 +63,7 @@ class Loop:
         self.epochs, self.stream = self.plans[0].epochs, self.plans[0].stream
         self.steps = self.epochs * sum(stage.steps for stage in backend.stages)
         self.position, self.means = Position(), TaskMeans()
+        self.evaluator = Evaluator(backend.answers, len(self.plans), len(self.stream))
         self.outcomes = [Outcome() for _ in self.plans]
         self.going = list(range(len(self.plans)))
         self.watch, self.peak = Stopwatch(backend.wait, {}), 0
@@ -157,33 +159,26 @@ class Loop:
     def _evaluate_start(self) -> None:
         held_out = self.stream[0].validation is not None
         with self.watch.phase("evaluation"):
-            rows = self.backend.accuracies(range(len(self.stream)), "test")
-        for outcome, row in zip(self.outcomes, rows, strict=True):
-            outcome.initial_accuracy = row
-            outcome.accuracy_before = [row[0], *[None] * (len(row) - 1)]
-            outcome.validation_accuracy = [] if held_out else None
+            found = self.evaluator.evaluate(range(len(self.stream)), "test")
+        for outcome, own in zip(self.outcomes, found, strict=True):
+            outcome.begin(own.accuracy, held_out=held_out)
 
     def _evaluate(self, stage: Stage) -> None:
         """Measure every task seen, and the next one before it is learnt."""
         last, seen = stage.tasks[-1], range(stage.tasks[-1] + 1)
-        held_out: list[Row] | None = None
+        parts: tuple[Part, ...] = ("test",) if self.stream[0].validation is None else ("test", "validation")
         with self.watch.phase("evaluation"):
-            rows = self.backend.accuracies(seen, "test")
-            if self.outcomes[0].validation_accuracy is not None:
-                held_out = self.backend.accuracies(seen, "validation")
+            found = {part: self.evaluator.evaluate(seen, part, stage.tasks) for part in parts}
             if last + 1 < len(self.stream):
-                ahead = self.backend.accuracies([last + 1], "test")
+                ahead = self.evaluator.evaluate([last + 1], "test")
                 for r in self.going:
-                    self.outcomes[r].accuracy_before[last + 1] = ahead[r][last + 1]
-        for r in self.going:
-            outcome, own = self.outcomes[r], self.own_audiences[r]
-            append_row(outcome.accuracy, rows[r], last)
-            own.tell(Evaluated(last, "test", rows[r], mean(rows[r])))
-            if held_out is not None and outcome.validation_accuracy is not None:
-                append_row(outcome.validation_accuracy, held_out[r], last)
-                own.tell(Evaluated(last, "validation", held_out[r], mean(held_out[r])))
-        average = mean_row([rows[r] for r in self.going])
-        self.audience.tell(Evaluated(last, "test", average, mean(average)))
+                    self.outcomes[r].accuracy_before[last + 1] = ahead[r].accuracy[last + 1]
+        for part, rows in found.items():
+            for r in self.going:
+                self.outcomes[r].note(part, rows[r], last)
+                self.own_audiences[r].tell(_told(last, part, rows[r]))
+        average = Evaluation(*(mean_row(rows) for rows in zip(*(found["test"][r] for r in self.going), strict=True)))
+        self.audience.tell(_told(last, "test", average))
 
     def _share_costs(self) -> None:
         """Give each run its share of the time and the memory; what each of several groups held nobody knows."""
@@ -250,6 +245,7 @@ class Loop:
                         "runs": self.backend.state_dict(),
                         "outcomes": [vars(outcome) for outcome in self.outcomes],
                         "means": self.means.state_dict(),
+                        "answers": self.evaluator.state_dict(),
                         "costs": {"seconds": self.watch.seconds, "peak": self.peak},
                     }
                 )
@@ -274,10 +270,15 @@ class Loop:
     def _take_over(self, state: State) -> None:
         self.backend.load_state_dict(state["runs"])
         self.means.load_state_dict(state["means"], self.device)
+        self.evaluator.load_state_dict(state["answers"], self.device)
         self.position = Position(**state["position"])
         self.outcomes = [Outcome(**outcome) for outcome in state["outcomes"]]
         self.going = [r for r, outcome in enumerate(self.outcomes) if outcome.status == "finished"]
         self.watch, self.peak = Stopwatch(self.backend.wait, state["costs"]["seconds"]), state["costs"]["peak"]
+
+
+def _told(task: int, part: Part, found: Evaluation) -> Evaluated:
+    return Evaluated(task, part, found.accuracy, mean(found.accuracy), found.lost)
 
 
 def _of_run(run: int, figures: Callable[[], dict[str, list[float]]]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, final
+from typing import Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from fopng.optim.first_task import FirstTask
 from fopng.optim.optimizer import ContinualOptimizer
 
 Row = tuple[float | None, ...]
+
+Part = Literal["test", "validation"]
 
 
 class MakeOptimizer(Protocol):
@@ -51,13 +53,26 @@ class Plan:
 
 
 @final
+class Evaluation(NamedTuple):
+    """How a run does on each task; None for tasks that were not measured."""
+
+    accuracy: Row
+    """The share of the samples that is answered rightly."""
+    lost: Row
+    """The mean divergence from the answers at the task's end, in nats; None for a task that has not ended."""
+
+
+@final
 @dataclass(kw_only=True)
 class Outcome:
     """What a run has measured so far; None for tasks that were not measured."""
 
     accuracy: list[Row] = field(default_factory=list)
     """Row k: on test after task k, one number per task."""
+    lost: list[Row] = field(default_factory=list)
+    """Row k: on test after task k, how far the answers are from those at each task's end; 0 for the task just learnt."""
     validation_accuracy: list[Row] | None = None
+    validation_lost: list[Row] | None = None
     initial_accuracy: Row | None = None
     """Before any training."""
     accuracy_before: list[float | None] = field(default_factory=list)
@@ -67,6 +82,20 @@ class Outcome:
     seconds_by_phase: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     status: Literal["finished", "diverged"] = "finished"
+
+    def begin(self, initial: Row, *, held_out: bool) -> None:
+        """Note the accuracies before any training, and whether a part of the training set is held out."""
+        self.initial_accuracy = initial
+        self.accuracy_before = [initial[0], *[None] * (len(initial) - 1)]
+        if held_out:
+            self.validation_accuracy, self.validation_lost = [], []
+
+    def note(self, part: Part, found: Evaluation, task: int) -> None:
+        """Add what was found after a task."""
+        own = (self.accuracy, self.lost) if part == "test" else (self.validation_accuracy, self.validation_lost)
+        for matrix, row in zip(own, found, strict=True):
+            if matrix is not None:
+                append_row(matrix, row, task)
 
 
 def append_row(matrix: list[Row], row: Row, task: int) -> None:

@@ -10,11 +10,11 @@ from torch.nn.functional import cross_entropy
 
 from fopng.core.tree import tensors_in
 from fopng.lab.benchmarks.dropout import DropoutKeys, draws_by_key, dropout_key, further_key
-from fopng.lab.engine.backend import Backend, Part
-from fopng.lab.engine.evaluation import accuracy, split_of
+from fopng.lab.engine.backend import Backend
+from fopng.lab.engine.evaluation import Answers, answers_of, split_of
 from fopng.lab.engine.loop import SAVE_SECONDS, Loop
 from fopng.lab.engine.observers import Audience, Observer
-from fopng.lab.engine.plan import Outcome, Plan, Row
+from fopng.lab.engine.plan import Outcome, Part, Plan
 from fopng.lab.engine.randomness import drawn_from, random_states, set_random_states
 from fopng.lab.engine.seeds import Seeds
 from fopng.lab.engine.stages import Stage, predict_task
@@ -130,12 +130,8 @@ class SingleBackend(Backend):
             if self._finite:
                 raise
 
-    def accuracies(self, tasks: Iterable[int], part: Part) -> list[Row]:
-        stream = self.plan.stream
-        row: list[float | None] = [None] * len(stream)
-        for task in tasks:
-            row[task] = accuracy(self.model, split_of(stream, task, part), task, self.seeds, self.device)
-        return [tuple(row)]
+    def answers(self, task: int, part: Part) -> Answers:
+        return answers_of(self.model, split_of(self.plan.stream, task, part), task, self.seeds, self.device)
 
     def loss(self) -> Tensor:
         return self._loss.detach()

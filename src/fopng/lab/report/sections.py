@@ -154,7 +154,8 @@ def sections_of(results: Iterable[RunResult]) -> list[Section]:
 
 def held_out(result: RunResult) -> RunResult:
     """A run with its accuracies on the held-out part in the place of those on test."""
-    return replace(result, accuracy=result.validation_accuracy or (), initial_accuracy=None, accuracy_before=None)
+    accuracy, lost = result.validation_accuracy or (), result.validation_lost
+    return replace(result, accuracy=accuracy, lost=lost, initial_accuracy=None, accuracy_before=None)
 
 
 KINDS_IN_ORDER: tuple[Kind, ...] = ("comparison", "sweep", "ablation")

@@ -237,6 +237,8 @@ def score_cell(score: Score, estimate: Estimate) -> Cell:
     """A score in the unit of its column."""
     if score.unit == "fraction":
         return percent(estimate)
+    if score.unit == "nats" and estimate.count:
+        return Cell(f"{estimate.mean:.3g}", estimate.mean)
     value = estimate.mean / (1e6 if score.unit == "bytes" else 1)
     return Cell(words.plain(value), value) if estimate.count else Cell(words.NONE)
 
@@ -248,7 +250,7 @@ def half_width(estimate: Estimate, confidence: float = 0.95) -> str:
 
 def heading_of(score: Score) -> str:
     """The head of a score's column."""
-    unit = {"fraction": ", %", "seconds": ", s", "bytes": ", MB", "number": ""}[score.unit]
+    unit = {"fraction": ", %", "nats": ", nats", "seconds": ", s", "bytes": ", MB", "number": ""}[score.unit]
     return score.title.lower() + unit
 
 

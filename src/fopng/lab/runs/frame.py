@@ -1,6 +1,7 @@
 """Results as data frames, for tables, charts and CSV: a row a run, or a row an accuracy."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 import pandas as pd
 
@@ -15,7 +16,7 @@ RUN = (
 )
 """The columns that say which run it is; `settings` as canonical JSON, `experiments` as a tuple of names."""
 
-ACCURACY = ("part", "after_task", "on_task", "accuracy")
+ACCURACY = ("part", "after_task", "on_task", "accuracy", "lost")
 
 
 def frame(results: Iterable[RunResult]) -> pd.DataFrame:
@@ -34,7 +35,10 @@ def frame(results: Iterable[RunResult]) -> pd.DataFrame:
 
 
 def accuracy_frame(results: Iterable[RunResult]) -> pd.DataFrame:
-    """A row for each accuracy that was measured: which run, `part` (test or validation), `after_task` and `on_task` from 1."""
+    """A row for each accuracy that was measured, with what was lost since the task's end.
+
+    Which run, `part` (test or validation), `after_task` and `on_task` from 1.
+    """
     return pd.DataFrame([row for result in results for row in _accuracies(result)], columns=[*RUN, *ACCURACY])
 
 
@@ -57,12 +61,13 @@ def _run(result: RunResult) -> dict[str, object]:
 
 def _accuracies(result: RunResult) -> Iterator[dict[str, object]]:
     run = _run(result)
-    parts: dict[str, Sequence[Sequence[float | None]]] = {
-        "test": result.accuracy,
-        "validation": result.validation_accuracy or (),
+    parts = {
+        "test": (result.accuracy, result.lost),
+        "validation": (result.validation_accuracy or (), result.validation_lost),
     }
-    for part, matrix in parts.items():
-        for k, row in enumerate(matrix, start=1):
-            for j, accuracy in enumerate(row, start=1):
+    for part, (matrix, lost) in parts.items():
+        for k, row in enumerate(matrix):
+            for j, (accuracy, own) in enumerate(zip_longest(row, lost[k] if lost else ())):
                 if accuracy is not None:
-                    yield {**run, "part": part, "after_task": k, "on_task": j, "accuracy": accuracy}
+                    found = {"after_task": k + 1, "on_task": j + 1, "accuracy": accuracy, "lost": own}
+                    yield {**run, "part": part, **found}

@@ -14,7 +14,7 @@ from fopng.lab.storage.parsing import read_json
 
 Row = tuple[float | None, ...]
 
-FORMAT = 3
+FORMAT = 4
 """Of `result.json`."""
 
 STATUSES = ("finished", "diverged")
@@ -34,6 +34,12 @@ class RunResult:
     """Row k: the test accuracies after task k, one a task; None where a task was not measured."""
     validation_accuracy: tuple[Row, ...] | None = None
     """The same on the held-out part, when there was one."""
+    lost: tuple[Row, ...] | None = None
+    """Row k: after task k, how far the test answers are from those at each task's end; None where it was not measured.
+
+    The mean KL divergence in nats over a task's samples, 0 for the task just learnt."""
+    validation_lost: tuple[Row, ...] | None = None
+    """The same on the held-out part."""
     initial_accuracy: Row | None = None
     """Before any training, for forward transfer."""
     accuracy_before: Row | None = None
@@ -57,6 +63,8 @@ class RunResult:
         changed: dict[str, object] = {
             "accuracy": _matrix("accuracy", self.accuracy),
             "validation_accuracy": _unless_none(_matrix, "validation_accuracy", self.validation_accuracy),
+            "lost": _unless_none(_matrix, "lost", self.lost),
+            "validation_lost": _unless_none(_matrix, "validation_lost", self.validation_lost),
             "initial_accuracy": _unless_none(_row, "initial_accuracy", self.initial_accuracy),
             "accuracy_before": _unless_none(_row, "accuracy_before", self.accuracy_before),
             "measured": FrozenMapping({name: row for name, row in measured.items() if set(row) - {None}}),
@@ -134,8 +142,10 @@ class RunResult:
 
 def check_format(version: object) -> None:
     """Refuse a file of another version of the package."""
-    if version not in (1, 2, FORMAT):
-        raise ValueError(f"Expected format 1, 2 or {FORMAT}, got {version!r}. Read it with the version that wrote it.")
+    if version not in range(1, FORMAT + 1):
+        raise ValueError(
+            f"Expected a format from 1 to {FORMAT}, got {version!r}. Read it with the version that wrote it."
+        )
 
 
 _MEASURED = frozenset(each.name for each in fields(RunResult))
@@ -149,18 +159,24 @@ def fingerprint(members: object) -> str:
 
 def check_whole(file: Mapping[str, Any], members: object) -> None:
     """Refuse members that are not those that were written, by the file's own fingerprint: formats 1 and 2 had none."""
-    if file.get("format", 1) == FORMAT and file.get("sha256") != fingerprint(members):
+    if file.get("format", 1) not in (1, 2) and file.get("sha256") != fingerprint(members):
         raise ValueError("Expected what was written, got other contents (SHA-256).")
 
 
 def _migrated(members: Mapping[str, object]) -> Mapping[str, object]:
-    """A result as formats 2 and 3 have it. Format 1 had two measured quantities, as members of their own, and no experiments."""
+    """A result as format 4 has it.
+
+    Formats up to 3 did not say what was lost. Format 1 had two measured quantities, as members of their own, and no experiments.
+    """
     version = members.get("format", 1)
     check_format(version)
+    if version == FORMAT:
+        return members
+    members = {**members, "lost": None, "validation_lost": None}
     if version != 1:
         return members
-    removed, lost = members["removed_fraction_by_task"], members.get("compression_error_by_task", ())
-    return {**members, "measured": {"removed_fraction": removed, "compression_error": lost}, "experiments": ()}
+    removed, error = members["removed_fraction_by_task"], members.get("compression_error_by_task", ())
+    return {**members, "measured": {"removed_fraction": removed, "compression_error": error}, "experiments": ()}
 
 
 def read_result(path: Path) -> RunResult:
@@ -169,7 +185,7 @@ def read_result(path: Path) -> RunResult:
         members = read_json(path)
         if not isinstance(members, dict):
             raise TypeError(f"Expected a JSON object, got {type(members).__name__}.")
-        check_whole(members, {name: members.get(name) for name in sorted(_MEASURED)})
+        check_whole(members, {name: members[name] for name in _MEASURED & set(members)})
         return RunResult.from_dict(members)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DamagedFileError(

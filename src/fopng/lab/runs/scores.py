@@ -73,6 +73,19 @@ def backward_transfer(accuracy: Matrix) -> float:
     return float((matrix[-1] - matrix.diagonal())[:-1].mean())
 
 
+def lost(matrix: Matrix | None) -> list[float]:
+    """How far the answers to each task but the last are in the end from those at its end; nothing while tasks are missing.
+
+    >>> lost([[0.0, None], [0.25, 0.0]])
+    [0.25]
+    """
+    found = as_matrix(matrix or ())
+    if not finished(found):
+        return []
+    # Of a task that was never the last one learnt, as in joint training, its diagonal entry is not there.
+    return [float(value) for value in (found[-1] - found.diagonal())[:-1]]
+
+
 def forward_transfer(before: Accuracies | None, initial: Accuracies | None) -> float:
     """Lopez-Paz and Ranzato (2017): what earlier tasks did for later ones, the mean of `a_{j-1,j} - b_j` over `j > 1`.
 
@@ -203,7 +216,7 @@ def _as_row(values: Accuracies) -> Floats:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-Unit = Literal["fraction", "seconds", "bytes", "number"]
+Unit = Literal["fraction", "nats", "seconds", "bytes", "number"]
 
 
 @final
@@ -236,7 +249,7 @@ class Score:
             return f"{100 * value:.2f} %"
         if self.unit == "bytes":
             return f"{value / 1e6:.0f} MB"
-        return f"{value:.1f} s" if self.unit == "seconds" else f"{value:.4g}"
+        return f"{value:.1f} s" if self.unit == "seconds" else f"{value:.4g}{' nats' * (self.unit == 'nats')}"
 
 
 SCORES: list[Score] = [
@@ -249,6 +262,8 @@ SCORES: list[Score] = [
         lambda run: forward_transfer(run.accuracy_before, run.initial_accuracy),
         higher_is_better=True,
     ),
+    Score("really_lost", "Really lost", lambda run: _mean(lost(run.lost)), "nats", higher_is_better=False),
+    Score("really_lost_worst", "Worst task lost", lambda run: _most(lost(run.lost)), "nats", higher_is_better=False),
     Score("learning_accuracy", "Learning accuracy", lambda run: learning_accuracy(run.accuracy), higher_is_better=True),
     Score("removed_fraction", "Gradient removed", lambda run: _mean_measured(run, "removed_fraction")),
     Score(
@@ -272,6 +287,14 @@ def scores_of(results: Iterable["RunResult"]) -> list[Score]:
 
 def _mean_score(name: str) -> Score:
     return Score(name, name.replace("_", " ").capitalize(), lambda run: _mean_measured(run, name), "number")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _most(values: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else max(values, default=math.nan)
 
 
 def _mean_measured(run: "RunResult", name: str) -> float | None:

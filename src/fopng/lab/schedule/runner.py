@@ -255,6 +255,8 @@ def result_of(config: RunConfig, outcome: Outcome, device: torch.device, experim
         config=config,
         accuracy=tuple(outcome.accuracy),
         validation_accuracy=None if outcome.validation_accuracy is None else tuple(outcome.validation_accuracy),
+        lost=tuple(outcome.lost),
+        validation_lost=None if outcome.validation_lost is None else tuple(outcome.validation_lost),
         initial_accuracy=outcome.initial_accuracy,
         accuracy_before=tuple(outcome.accuracy_before),
         measured={name: tuple(row) for name, row in outcome.measured.items()},

@@ -16,7 +16,7 @@ import safetensors.torch
 from fopng.lab.storage import atomic
 from fopng.lab.storage.state import State, decode, encode
 
-FORMAT = 3
+FORMAT = 4
 
 SLOTS = ("checkpoint.0", "checkpoint.1")
 """The files: save number n replaces file n % 2."""

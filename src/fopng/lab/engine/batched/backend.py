@@ -8,15 +8,15 @@ from torch import Tensor
 
 from fopng.curvature.sampling import chunk_size, held_at_most
 from fopng.lab.data.splits import Split
-from fopng.lab.engine.backend import Backend, Part
+from fopng.lab.engine.backend import Backend
 from fopng.lab.engine.batched.data import StackedSamples, StackedStream
 from fopng.lab.engine.batched.replay import StackedTaskSamples
 from fopng.lab.engine.batched.state import StackedRuns
 from fopng.lab.engine.batched.step import Stepper
-from fopng.lab.engine.evaluation import evaluating, split_of
+from fopng.lab.engine.evaluation import Answers, evaluating, split_of
 from fopng.lab.engine.loop import SAVE_SECONDS, Loop
 from fopng.lab.engine.observers import Audience, Observer
-from fopng.lab.engine.plan import Outcome, Plan, Row
+from fopng.lab.engine.plan import Outcome, Part, Plan
 from fopng.lab.engine.stages import Stage
 from fopng.lab.engine.streams import StreamScheduler
 from fopng.lab.storage.checkpoint import Checkpoint
@@ -134,22 +134,12 @@ class BatchedBackend(Backend):
     def alive(self) -> list[bool]:
         return self.runs.alive.tolist()
 
-    def accuracies(self, tasks: Iterable[int], part: Part) -> list[Row]:
-        rows: list[list[float | None]] = [[None] * len(plan.stream) for plan in self.plans]
-        with evaluating(self.model.template):
-            for task in tasks:
-                for row, accuracy in zip(rows, self._accuracies(task, part).tolist(), strict=True):
-                    row[task] = accuracy
-        return [tuple(row) for row in rows]
-
-    def _accuracies(self, task: int, part: Part) -> Tensor:
+    def answers(self, task: int, part: Part) -> Answers:
         if (part, task) not in self._tests:
             self._tests[part, task] = self._stacked([split_of(plan.stream, task, part) for plan in self.plans])
-        samples = self._tests[part, task]
-        right = torch.zeros(self.runs.count, dtype=torch.int64, device=self.device)
-        for x, y in samples.chunks(self._chunk):
-            right += (self.model.logits(x, task).argmax(-1) == y).sum(-1)
-        return right.double() / len(samples)
+        with evaluating(self.model.template):
+            for x, y in self._tests[part, task].chunks(self._chunk):
+                yield self.model.logits(x, task), y
 
     def _stacked(self, splits: Sequence[Split]) -> StackedSamples:
         return StackedSamples(splits, self.device, self.model.theta.dtype)

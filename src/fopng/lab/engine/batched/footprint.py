@@ -51,6 +51,7 @@ class Footprint:
             + numbers * runs.pipeline.method.planned_numbers(runs.model.layout.shapes)
             + max(train.own)
             + sum(tests.own)
+            + numbers * _kept_answers(plan)
         )
 
     def count(self, free: int) -> int:
@@ -104,6 +105,13 @@ def _sample_bytes(splits: Sequence[Sequence[Split]], numbers: int) -> _Samples:
 def _split_bytes(split: Split, numbers: int) -> int:
     # once as it is read, once stacked
     return 2 * numbers * len(split) * torch.Size(split.input_shape).numel()
+
+
+def _kept_answers(plan: Plan) -> int:
+    """Numbers in the answers that tell what was lost of each task."""
+    stream = plan.stream
+    widths = stream.heads if len(stream.heads) > 1 else stream.heads * len(stream)
+    return sum(width * (len(t.test) + len(t.validation or ())) for width, t in zip(widths, stream, strict=True))
 
 
 def _rehearsal_bytes(runs: StackedRuns) -> int:

@@ -85,6 +85,8 @@ class Evaluated:
     accuracies: tuple[float | None, ...]
     average: float
     """The mean over the tasks seen."""
+    lost: tuple[float | None, ...] = ()
+    """How far the answers to each task are from those at its end, in nats."""
 
 
 @final

@@ -202,7 +202,8 @@ class Tracker(Sampling):
             self._adapter.log({f"step/{name}": value for name, value in event.measure().items()}, self._step)
         elif isinstance(event, Evaluated):
             tasks = {f"{event.part}/task {j}": a for j, a in enumerate(event.accuracies, 1) if a is not None}
-            self._adapter.log({f"{event.part}/average": event.average, **tasks}, self._step)
+            lost = {f"{event.part}/lost of task {j}": a for j, a in enumerate(event.lost, 1) if a is not None}
+            self._adapter.log({f"{event.part}/average": event.average, **tasks, **lost}, self._step)
         elif isinstance(event, RunEnded):
             self._adapter.close(event.outcome)
 
