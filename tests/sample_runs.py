@@ -28,6 +28,11 @@ def config(**changes: Any) -> RunConfig:
     return dataclasses.replace(base, **changes)
 
 
+def moved(tasks: int, rate: float) -> list[list[float | None]]:
+    """What was lost after each task, had every old one lost the same with each task since."""
+    return [[rate * (k - j) for j in range(k + 1)] + [None] * (tasks - k - 1) for k in range(tasks)]
+
+
 def result(accuracy: Any = ((0.9, None), (0.8, 0.95)), *, removed: Any = (None, 0.1), **changes: Any) -> RunResult:
     return RunResult(
         config=config(**changes),
@@ -64,20 +69,19 @@ def laboratory(
                     projects = place % 3 == 0
                     removed = (None, *(random.uniform(0.1, 0.2) for _ in range(tasks - 1))) if projects else ()
                     own = {"settings": {"lr": 10.0 ** -(1 + place % 4)}, **changes}
-                    found.append(
-                        result(
-                            matrix,
-                            removed=removed,
-                            benchmark=benchmark,
-                            protocol=protocol,
-                            method=method,
-                            seed=seed,
-                            **own,
-                        )
+                    run = result(
+                        matrix,
+                        removed=removed,
+                        benchmark=benchmark,
+                        protocol=protocol,
+                        method=method,
+                        seed=seed,
+                        **own,
                     )
+                    found.append(dataclasses.replace(run, lost=moved(tasks, lost)))
     return found
 
 
 def diverged(run: RunResult, rows: int = 1) -> RunResult:
     """The same run, had its numbers ended after some tasks."""
-    return dataclasses.replace(run, accuracy=run.accuracy[:rows], status="diverged")
+    return dataclasses.replace(run, accuracy=run.accuracy[:rows], lost=(run.lost or ())[:rows], status="diverged")

@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree
+from dataclasses import replace
 
 import altair as alt
 import pytest
@@ -37,7 +38,7 @@ def test_every_chart_is_valid_vega_lite_and_becomes_a_file(monkeypatch):
     monkeypatch.setattr(charts, "CHECKED", True)
     found = drawn(everything())
     assert {chart.name for chart in found} == {
-        *("accuracy", "learning", "seconds", "memory", "measured-removed-fraction", "matrices"),
+        *("accuracy", "learning", "seconds", "memory", "lost", "measured-removed-fraction", "matrices"),
         *("response-lr", "response-strength", "pairs-ewc", "response-damping", "response-fisher-samples"),
     }
     for chart in found:
@@ -60,7 +61,7 @@ def test_a_chart_is_one_function_and_one_entry(monkeypatch):
 @pytest.mark.parametrize("kind", SIGNATURES)
 def test_files(tmp_path, kind):
     written = write_figures(tmp_path / "a" / "b", laboratory(["fopng"], seeds=2), kind=kind)
-    names = ("accuracy", "learning", "seconds", "memory", "measured-removed-fraction", "matrices")
+    names = ("accuracy", "learning", "seconds", "memory", "lost", "measured-removed-fraction", "matrices")
     assert [path.name for path in written] == [f"01-split-mnist-matched-protocol-{name}.{kind}" for name in names]
     assert all(path.read_bytes().startswith(SIGNATURES[kind]) for path in written)
 
@@ -81,6 +82,41 @@ def test_the_numbers_of_a_curve():
     [curve] = [chart for chart in drawn(runs) if chart.name == "accuracy"]
     means = [100 * sum(run.average_accuracy[task] for run in runs) / 3 for task in range(5)]
     assert [row["mean"] for row in rows_of(curve.specification)] == pytest.approx(means, abs=1e-3)
+
+
+def steered(tolerance, measured, **more):
+    """Two runs with this tolerance, and what they measured after three tasks."""
+    runs = laboratory(["ewc"], seeds=2, tasks=3, settings={"tolerance": tolerance}, **more)
+    lost = {"lost_measured": (None, measured, 2 * measured), "lost_worst": (None, measured, 3 * measured)}
+    return [replace(run, measured=lost) for run in runs]
+
+
+def test_what_was_asked_measured_and_really_lost():
+    plain = laboratory(["sgd", "joint"], seeds=2, tasks=3)
+    together = [replace(run, lost=[[None] * 3, [None] * 3, [0.0] * 3]) for run in plain if run.config.method == "joint"]
+    runs = steered(0.1, 0.05) + steered(None, 0.5) + plain[:2] + together
+    charts = {chart.name: chart for chart in drawn(runs)}
+    assert not {"measured-lost-measured", "measured-lost-worst"} & set(charts)
+    chart = charts["lost"]
+    found = {}
+    for row in rows_of(chart.specification):
+        found.setdefault(row["label"], {}).setdefault((row["what"], row["of"]), []).append((row["task"], row["mean"]))
+    lost = {("really lost", "mean"): [(2, 0.02), (3, 0.03)], ("really lost", "worst"): [(2, 0.02), (3, 0.04)]}
+    assert found["sgd"] == lost
+    assert found["ewc (tolerance=0.1)"] == {
+        **lost,
+        ("measured", "mean"): [(2, 0.05), (3, 0.1)],
+        ("measured", "worst"): [(2, 0.05), (3, 0.15)],
+        ("asked", "mean"): [(2, 0.1), (3, 0.1)],
+    }
+    assert ("asked", "mean") not in found["ewc (tolerance=all)"]
+    assert "joint" not in found
+
+
+@pytest.mark.parametrize("lost", [None, [[0.0, None]], [[0.0, None], [None, 0.0]]])
+def test_results_that_do_not_say_what_was_lost_have_no_such_chart(lost):
+    runs = [replace(run, lost=lost) for run in laboratory(["sgd"], tasks=2, settings={"tolerance": 0.1})]
+    assert "lost" not in {chart.name for chart in drawn(runs)}
 
 
 def test_the_front_joins_those_that_no_other_beats():

@@ -15,7 +15,7 @@ from fopng.lab.engine.seeds import Seeds
 from fopng.lab.engine.stages import in_precision, whole_split
 
 Answers = Iterable[tuple[Tensor, Tensor]]
-"""Batches of what R runs answer: logits `[R, n, ..., classes]` and targets `[R, n, ...]`."""
+"""What R runs answer, batch by batch, as logits `[R, n, ..., classes]`, with the targets `[R, n, ...]`."""
 
 
 @final

@@ -12,14 +12,12 @@ import pandas as pd
 from altair.utils.schemapi import debug_mode
 
 from fopng.lab.report import words
-from fopng.lab.report.frames import Frames, ablated, curves, entries, mean_of, measured, pairs, responses, spots
-from fopng.lab.report.looks import looks
+from fopng.lab.report.frames import Frames, ablated, curves, entries, lost, mean_of, measured, pairs, responses, spots
+from fopng.lab.report.looks import SHOWN, looks, style
+from fopng.lab.report.lost import lost_panels
 from fopng.lab.report.sections import Kind, Section
 
 Layers = alt.LayerChart | alt.FacetChart
-
-SHOWN = "isolated == '' || datum.method == isolated"
-"""Whether the page shows a datum in full: a click there isolates a method."""
 
 CHECKED = False
 """Whether specifications are held to the schema of Vega-Lite."""
@@ -86,11 +84,6 @@ def _encodable(value: Any) -> Any:
         return [_encodable(member) for member in value]
     # A title goes into expressions of Vega, which end with their line.
     return " ".join(words.encodable(value).splitlines()) if isinstance(value, str) else value
-
-
-def style(name: str = "label") -> dict[str, Any]:
-    """What is common to the charts of lines: their colours, by method."""
-    return {"field": name, "type": "nominal", "title": None}
 
 
 INTERVAL = [alt.Tooltip("interval:N", title="95 %"), alt.Tooltip("seeds:Q", title="seeds")]
@@ -354,6 +347,16 @@ CHARTS: list[Chart] = [
         mean_of("peak_memory_bytes", 1e-6),
         memory_bars,
         SIDE_BY_SIDE,
+        "after",
+    ),
+    Chart(
+        "lost",
+        "Asked, measured and really lost",
+        "comparison",
+        lost,
+        lost_panels,
+        "How far the answers to old tasks have moved since each ended: the mean KL divergence on test data, in nats, beside what "
+        "the method measures of it and its tolerance. Thick: the mean over old tasks. Thin: the task that lost most.",
         "after",
     ),
     Chart("measured", "While each task was learnt: {subject}", "comparison", measured, measured_curves, "", "after"),

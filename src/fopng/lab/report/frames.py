@@ -7,6 +7,7 @@ import pandas as pd
 from fopng.lab.report import words
 from fopng.lab.report.sections import Section, label_of
 from fopng.lab.report.tables import over_seeds
+from fopng.lab.runs import scores
 from fopng.lab.runs.config import Value
 from fopng.lab.runs.findings import Point, rank
 from fopng.lab.runs.result import RunResult
@@ -45,7 +46,9 @@ def interval(estimate: Estimate, times: float = 100) -> str:
     return f"± {times * estimate.half_width(0.95):.2f}" if estimate.count > 1 else "one seed"
 
 
-def by_task(section: Section, values: Callable[[RunResult], Iterable[float | None]]) -> pd.DataFrame:
+def by_task(
+    section: Section, values: Callable[[RunResult], Iterable[float | None]], times: float = 100
+) -> pd.DataFrame:
     """A row for each line and task, of one number a run and task."""
     rows = [
         {"label": label, "method": run.config.method, "family": family, "task": task, "value": value}
@@ -54,7 +57,7 @@ def by_task(section: Section, values: Callable[[RunResult], Iterable[float | Non
         for task, value in enumerate(values(run), start=1)
     ]
     columns = ["label", "method", "family", "task", "value"]
-    return estimates(pd.DataFrame(rows, columns=columns), "value", ["label", "method", "family", "task"])
+    return estimates(pd.DataFrame(rows, columns=columns), "value", ["label", "method", "family", "task"], times)
 
 
 def curves(section: Section) -> Frames:
@@ -64,8 +67,44 @@ def curves(section: Section) -> Frames:
 
 def measured(section: Section) -> Frames:
     """What methods measured while they learnt each task, by name."""
-    names = dict.fromkeys(name for run in section.results for name in run.measured)
+    apart = ("lost_measured", "lost_worst")  # shown beside what was really lost
+    names = dict.fromkeys(name for run in section.results for name in run.measured if name not in apart)
     return {name.replace("_", " "): by_task(section, lambda run: run.measured.get(name, ())) for name in names}  # noqa: B023
+
+
+def lost(section: Section) -> Frames:
+    """What old tasks had really lost after each task, what the method measured of it, and what it was asked for."""
+    told = [_quantity(section, *which) for which in QUANTITIES_LOST if which[0] != "asked"]
+    rows = pd.concat(some) if (some := [table for table in told if len(table)]) else told[0]
+    asked = _quantity(section, "asked", "mean")
+    asked = asked[asked["label"].isin(rows["label"])]
+    return {"": pd.concat([rows, asked]) if len(asked) else rows}
+
+
+def _quantity(section: Section, what: str, of: str) -> pd.DataFrame:
+    """One of what is told of a loss, after each task that has old ones."""
+    table = by_task(section, QUANTITIES_LOST[what, of], times=1).assign(what=what, of=of)
+    return table[table["task"] > 1]
+
+
+QUANTITIES_LOST: Mapping[tuple[str, str], Callable[[RunResult], Iterable[float | None]]] = {
+    ("really lost", "mean"): lambda run: [scores.mean_lost(rows) for rows in _beginnings(run.lost)],
+    ("really lost", "worst"): lambda run: [scores.worst_lost(rows) for rows in _beginnings(run.lost)],
+    ("measured", "mean"): lambda run: run.measured.get("lost_measured", ()),
+    ("measured", "worst"): lambda run: run.measured.get("lost_worst", ()),
+    ("asked", "mean"): lambda run: [_tolerance(run)] * len(run.accuracy),
+}
+"""What is told of a loss: which number, and whether over all old tasks or of the worst of them."""
+
+
+def _beginnings(matrix: scores.Matrix | None) -> Iterable[scores.Matrix]:
+    """The matrix as it was after each task."""
+    return ([row[:task] for row in matrix[:task]] for task in range(1, len(matrix) + 1)) if matrix else ()
+
+
+def _tolerance(run: RunResult) -> float | None:
+    tolerance = run.config.settings.get("tolerance")
+    return tolerance if isinstance(tolerance, int | float) else None
 
 
 def entries(section: Section) -> Frames:

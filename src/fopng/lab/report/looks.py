@@ -1,5 +1,7 @@
 """How lines are told apart: a method has one colour and one shape in all charts."""
 
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
@@ -8,6 +10,8 @@ from fopng.optim.registry import METHODS
 COLOURS = ("#3579dc", "#e0632b", "#1f9663", "#8b63dd", "#b07d12", "#d0499f", "#0f93a8", "#d6455d", "#74883b", "#7f7f8c")
 """Each stands out from white and from near black, at 3.5 to 1 or more."""
 SHAPES = ("circle", "square", "triangle-up", "diamond")
+SHOWN = "isolated == '' || datum.method == isolated"
+"""Whether the page shows a datum in full: a click there isolates a method."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 
 
@@ -22,6 +26,11 @@ def looks(rows: pd.DataFrame) -> dict[str, alt.Scale]:
         "shape": alt.Scale(domain=domain, range=[SHAPES[place // len(COLOURS) % len(SHAPES)] for place in places]),
         "dash": alt.Scale(domain=domain, range=[DASHES[n % len(DASHES)] for n in nth]),
     }
+
+
+def style(name: str = "label") -> dict[str, Any]:
+    """What is common to the charts of lines: their colours, by method."""
+    return {"field": name, "type": "nominal", "title": None}
 
 
 def place_of(method: str) -> int:

@@ -73,17 +73,26 @@ def backward_transfer(accuracy: Matrix) -> float:
     return float((matrix[-1] - matrix.diagonal())[:-1].mean())
 
 
-def lost(matrix: Matrix | None) -> list[float]:
-    """How far the answers to each task but the last are in the end from those at its end; nothing while tasks are missing.
+def mean_lost(lost: Matrix | None) -> float:
+    """How far the answers to old tasks are in the end from those at each task's end; the mean over all tasks but the last.
 
-    >>> lost([[0.0, None], [0.25, 0.0]])
-    [0.25]
+    >>> mean_lost([[0.0], [0.25, 0.0]])
+    0.25
     """
-    found = as_matrix(matrix or ())
-    if not finished(found):
-        return []
-    # Of a task that was never the last one learnt, as in joint training, its diagonal entry is not there.
-    return [float(value) for value in (found[-1] - found.diagonal())[:-1]]
+    found = _lost_in_the_end(lost)
+    return float(found.mean()) if len(found) else math.nan
+
+
+def worst_lost(lost: Matrix | None) -> float:
+    """The same of the task of which it is most."""
+    found = _lost_in_the_end(lost)
+    return float(found.max()) if len(found) else math.nan
+
+
+def _lost_in_the_end(lost: Matrix | None) -> Floats:
+    """Task by task; nothing while tasks are missing, and NaN for one that never was the last one learnt, as in joint training."""
+    matrix = as_matrix(lost or ())
+    return (matrix[-1] - matrix.diagonal())[:-1] if finished(matrix) else np.empty(0)
 
 
 def forward_transfer(before: Accuracies | None, initial: Accuracies | None) -> float:
@@ -262,14 +271,16 @@ SCORES: list[Score] = [
         lambda run: forward_transfer(run.accuracy_before, run.initial_accuracy),
         higher_is_better=True,
     ),
-    Score("really_lost", "Really lost", lambda run: _mean(lost(run.lost)), "nats", higher_is_better=False),
-    Score("really_lost_worst", "Worst task lost", lambda run: _most(lost(run.lost)), "nats", higher_is_better=False),
+    Score("really_lost", "Really lost", lambda run: mean_lost(run.lost), "nats", higher_is_better=False),
+    Score("really_lost_worst", "Worst task lost", lambda run: worst_lost(run.lost), "nats", higher_is_better=False),
+    Score("lost_measured", "Lost as measured", lambda run: _last(run, "lost_measured"), "nats", higher_is_better=False),
+    Score("lost_worst", "Worst as measured", lambda run: _last(run, "lost_worst"), "nats", higher_is_better=False),
     Score("learning_accuracy", "Learning accuracy", lambda run: learning_accuracy(run.accuracy), higher_is_better=True),
     Score("removed_fraction", "Gradient removed", lambda run: _mean_measured(run, "removed_fraction")),
     Score(
         "compression_error",
         "Lost in compression",
-        lambda run: next(reversed(_measured(run, "compression_error")), None),
+        lambda run: _last(run, "compression_error"),
         higher_is_better=False,
     ),
     Score("seconds", "Time", lambda run: run.seconds, "seconds", higher_is_better=False),
@@ -289,16 +300,12 @@ def _mean_score(name: str) -> Score:
     return Score(name, name.replace("_", " ").capitalize(), lambda run: _mean_measured(run, name), "number")
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
-
-
-def _most(values: Sequence[float]) -> float:
-    return math.nan if any(map(math.isnan, values)) else max(values, default=math.nan)
-
-
 def _mean_measured(run: "RunResult", name: str) -> float | None:
     return Estimate.of(_measured(run, name)).mean
+
+
+def _last(run: "RunResult", name: str) -> float | None:
+    return next(reversed(_measured(run, name)), None)
 
 
 def _measured(run: "RunResult", name: str) -> list[float]:
