@@ -159,7 +159,7 @@ def fingerprint(members: object) -> str:
 
 def check_whole(file: Mapping[str, Any], members: object) -> None:
     """Refuse members that are not those that were written, by the file's own fingerprint: formats 1 and 2 had none."""
-    if file.get("format", 1) not in (1, 2) and file.get("sha256") != fingerprint(members):
+    if file.get("format", 1) in range(3, FORMAT + 1) and file.get("sha256") != fingerprint(members):
         raise ValueError("Expected what was written, got other contents (SHA-256).")
 
 
