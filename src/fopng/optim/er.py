@@ -19,6 +19,7 @@ class ER(Replay):
     """
 
     about: ClassVar[About] = About("er", "Experience Replay", 2019, "Chaudhry et al.", "samples", True)
+    strength_is_weight: ClassVar[bool] = True
 
     capacity: Annotated[
         int,

@@ -23,6 +23,7 @@ class LwF(Replay):
     """
 
     about: ClassVar[About] = About("lwf", "Learning without Forgetting", 2016, "Li, Hoiem", "nothing but the model")
+    strength_is_weight: ClassVar[bool] = True
 
     strength: Annotated[
         float, AT_LEAST_0, "lambda_o, the weight of the old answers of each head, that of the new targets being 1."

@@ -200,6 +200,8 @@ class Method(ABC, Generic[S, R]):
     lr_means: ClassVar[str] = "eta, the learning rate."
     rate_last: ClassVar[bool] = False
     """Whether the learning rate multiplies what `bend` has left, instead of what `base` makes."""
+    strength_is_weight: ClassVar[bool] = False
+    """Whether the strength is the weight of a rehearsal, which too large does harm of its own."""
 
     def __post_init__(self) -> None:
         check_settings(self)

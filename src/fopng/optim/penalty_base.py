@@ -38,4 +38,8 @@ class Penalty(Method[PenaltyState, R], Generic[R]):
         if weights is None or anchor is None:
             return g
         moved = step.theta.only(g.parts) - anchor.only(g.parts)
-        return g.addcmul(moved, weights, self.strength * self.slope)
+        if self.tolerance is None:
+            return g.addcmul(moved, weights, self.strength * self.slope)
+        # steered it may be strong: an implicit step does not overshoot
+        pull = weights.only(g.parts) * (self.strength * self.slope)
+        return g + moved * (pull / (pull * step.lr).shifted(1.0))

@@ -34,6 +34,8 @@ class Pipeline:
         self.running: Running = method.running_type()
         self._prepared = Prepared()
         self._prepared_for: tuple[State | None, int, dict[str, None]] = None, 0, {}
+        # what the tasks before had lost when the latest ended
+        self._lost: dict[str, Tensor] = {}
         self._steered: tuple[int, Method[Any, Any]] = 0, method
         self._summed = not (isinstance(method.momentum, (int, float)) and method.momentum == 0)
 
@@ -70,7 +72,8 @@ class Pipeline:
         if steering is None or method.tolerance is None or not method.has_strength:
             return method
         if self._steered[0] != steering.turn:
-            self._steered = steering.turn, method.stronger(steering.factor)
+            factor = steering.share_of_old if method.strength_is_weight else steering.factor
+            self._steered = steering.turn, method.stronger(factor)
         return self._steered[1]
 
     def step(
@@ -96,8 +99,7 @@ class Pipeline:
         before = running
         if needs.samples and rehearser is not None:
             rehearsed, running = method.recall(state, running, rehearser)
-            if steering is not None and method.rehearses:
-                total = self._with_rehearsal(raw.extended(theta), steering, rehearser)
+            total = raw if steering is None else self._with_rehearsal(raw, theta, steering, rehearser)
         step = Step(state, running, self._prepared, lr, theta, rehearsed)
         g = method.gradient(total, step)
         if self._summed:
@@ -114,11 +116,15 @@ class Pipeline:
         self.running = running
         return Taken(raw, g, v, step.prepared)
 
-    def _with_rehearsal(self, g: Vector, steering: Steering, rehearser: Rehearser) -> Vector:
+    def _with_rehearsal(self, g: Vector, theta: Vector, steering: Steering, rehearser: Rehearser) -> Vector:
         """The gradient of the loss and of rehearsing inputs that stand for those of an old task."""
-        old = rehearser.gradient(steering.to_rehearse(self.state.probes)) * self.method.rehearse
-        shares = steering.shares(self.method.tolerance)
-        return g + old if shares is None else g * shares[1] + old * shares[0]
+        method, steered = self.method, self.method.tolerance is not None
+        if steered and (method.rehearses or method.strength_is_weight):
+            g = g * steering.share_of_new
+        if not method.rehearses:
+            return g
+        old = rehearser.gradient(steering.to_rehearse(self.state.probes)) * method.rehearse
+        return g.extended(theta) + (old * steering.share_of_old if steered else old)
 
     def _accumulated(self, g: Vector, running: Running) -> tuple[Vector, Running]:
         """Add a gradient to the running sum, `m <- momentum m + g`; parameters that take no part keep theirs."""
@@ -146,7 +152,7 @@ class Pipeline:
 
     def measured_task(self) -> dict[str, Tensor]:
         """Quantities of what is kept when a task has ended."""
-        return self.method.measure_task(self.state)
+        return {**self.method.measure_task(self.state), **self._lost}
 
     def watch(self, g: Vector, v: Vector) -> None:
         """Show the method a step that another optimizer took."""
@@ -154,10 +160,12 @@ class Pipeline:
 
     def refresh(self, task: Task) -> None:
         """Learn about the new task."""
-        self.state, self.running = self.method.refresh(self.state, self.running, task)
+        state, self.running = self.method.refresh(self.state, self.running, task)
+        self.state = state if state is self.state else replace(state, probes=self.state.probes)
 
     def end_task(self, task: Task) -> None:
         """Keep what the method needs of a task that is done; when that fails, nothing has changed."""
+        lost = self.measured(None)
         state, running = self.method.end_task(self.state, self.running, task)
         if self.method.needs_probes:
             probe = task.prober.probe()
@@ -165,7 +173,7 @@ class Pipeline:
             steering = Steering.new(like) if self.running.steering is None else self.running.steering
             state = replace(state, probes=(*self.state.probes, probe))
             running = replace(running, steering=steering.another_task())
-        self.state, self.running = state, running
+        self.state, self.running, self._lost = state, running, lost
 
     def forget_prepared(self) -> None:
         """Work out again what steps are made with."""

@@ -108,9 +108,15 @@ class Steering:
         """Inputs of the task that is rehearsed in this step."""
         return probes[self.steps % len(probes)].to_rehearse(self.steps // len(probes), REHEARSED)
 
-    def shares(self, tolerance: float | Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """What the rehearsal's weight and the new task's gradient are multiplied with, `[*lead]`; None for nothing."""
-        return None if tolerance is None else (self.push.clamp(max=0).exp(), (-self.push).clamp(max=0).exp())
+    @property
+    def share_of_old(self) -> Tensor:
+        """What the weight of a rehearsal is multiplied with, `[*lead]`."""
+        return self.push.clamp(max=0).exp()
+
+    @property
+    def share_of_new(self) -> Tensor:
+        """What the gradient of the new task is multiplied with, where the largest weight does not hold old tasks, `[*lead]`."""
+        return (-self.push).clamp(max=0).exp()
 
     def quantities(self) -> dict[str, Tensor]:
         """What it knows, by name."""
