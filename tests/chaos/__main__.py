@@ -71,7 +71,7 @@ def main() -> int:
                     tally.attack(kind, CASES[kind], aim)
                     lost = len(tally.failed.get(kind, {}))
                     print(
-                        f"{kind}: {tally.tried[kind]} cases, {lost} failures, {time.monotonic() - began:.0f} s",
+                        f"{kind}: {tally.tried.get(kind, 0)} cases, {lost} failures, {time.monotonic() - began:.0f} s",
                         flush=True,
                     )
     if asked.page:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from fopng.core.typed import check_fields, fits
 from fopng.core.vector import Vector
 
 T = TypeVar("T")
@@ -127,8 +128,10 @@ def from_plain(plain: Any) -> Any:
         return plain
     # what another version saved has no such key; name what it has
     kind = plain.get("node", next(iter(plain), None))
+    if not isinstance(kind, str):
+        raise ValueError(f"Expected a state, got a dictionary of {type(kind).__name__}.")
     if kind == "Vector":
-        return Vector(dict(plain["parts"]), plain["lead"])
+        return _vector(dict(plain["parts"]), plain["lead"])
     if kind == "tuple":
         return tuple(from_plain(own) for own in plain["items"])
     if kind == "dict":
@@ -137,7 +140,15 @@ def from_plain(plain: Any) -> Any:
         raise ValueError(
             f"Expected a state of this version, got one with {kind!r} in it. Use the version that wrote it."
         )
-    return _NODES[kind](**{name: from_plain(own) for name, own in plain.items() if name != "node"})
+    made = _NODES[kind](**{name: from_plain(own) for name, own in plain.items() if name != "node"})
+    check_fields(made)
+    return made
+
+
+def _vector(parts: dict[str, Any], lead: Any) -> Vector:
+    if not (fits(parts, dict[str, Tensor]) and fits(lead, int) and lead >= 0):
+        raise ValueError("Expected a vector of tensors by the names of parameters, got something else.")
+    return Vector(parts, lead)
 
 
 def as_kind(tree: T, like: Tensor) -> T:

@@ -194,8 +194,10 @@ def name_nonfinite(tree: Any, names: tuple[str, ...] = ()) -> list[str]:
 
 
 def check_rewindable(batches: Iterable[Batch]) -> None:
-    """Raise for an iterator, which can be walked only once."""
-    if isinstance(batches, Iterator):
+    """Raise for what cannot be walked, and for an iterator, which can be walked only once."""
+    if isinstance(batches, Iterator | str | bytes) or not (
+        hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+    ):
         raise TypeError(
             f"Expected batches that can be walked more than once (a DataLoader, a list), got a {type(batches).__name__}. "
             "Pass the loader itself, or list(...) of it."

@@ -139,7 +139,10 @@ class Prober:
         return fit_gaussians(self.source, self.stream, self.sampling.key())
 
     def _few(self) -> Batch:
-        return next(iter(self.stream.chunks(self.source, TEXTS, labels=False)))
+        found = next(iter(self.stream.chunks(self.source, TEXTS, labels=False)), None)
+        if found is None:
+            raise ValueError("Expected samples of the task, got none. Pass its training data.")
+        return found
 
     def _drawable(self) -> Drawable:
         """What fits the task's inputs."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fopng.core.tree import node
+from fopng.core.typed import fits
 from fopng.core.vector import Vector
 from fopng.optim.method import About, Method, Needs, Running, State, Step
 from fopng.optim.settings import AT_LEAST_0, require, settings
@@ -69,7 +70,8 @@ class Adam(Method[State, AdamRunning]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inside = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        pair = fits(self.betas, tuple[float, float])
+        inside = pair and all(0 <= beta < 1 for beta in self.betas)
         require(inside, f"Expected betas, two numbers in [0, 1), got {self.betas}.")
 
     @property

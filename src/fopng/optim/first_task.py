@@ -40,7 +40,7 @@ class FirstOptimizer:
             own_start: whether the method itself starts unless something else is asked for.
             model: the model.
         """
-        if first == "own" or (first is None and own_start):
+        if (first is None and own_start) or (isinstance(first, str) and first == "own"):
             return None
         if first is None:
             return cls(
@@ -86,7 +86,15 @@ class FirstOptimizer:
         return {"kind": self.kind, "names": self._names(names), "state": self.optimizer.state_dict()}
 
     def load_state_dict(self, saved: dict[str, Any], names: dict[int, str]) -> None:
-        """Take a state over, parameter by parameter."""
+        """Take a state over, parameter by parameter; `ValueError` for a damaged one, and then nothing has changed."""
+        try:
+            self._load(saved, names)
+        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"Expected the state of a first_task of the kind {self.kind}, got another: {error}"
+            ) from error
+
+    def _load(self, saved: dict[str, Any], names: dict[int, str]) -> None:
         groups, own = saved["state"]["param_groups"], self._names(names)
         require(
             len(groups) == len(own),
@@ -122,5 +130,5 @@ def _check_trains(first: torch.optim.Optimizer, model: nn.Module) -> None:
 
 def check_first(own: FirstOptimizer | None, saved: dict[str, Any] | None) -> None:
     """Raise where a state was saved while another optimizer trained the first task."""
-    expected, found = "'own'" if own is None else own.kind, "'own'" if saved is None else saved["kind"]
+    expected, found = "'own'" if own is None else own.kind, "'own'" if saved is None else saved.get("kind")
     require(found == expected, f"Expected a state whose first_task is {expected}, got {found}. Pass the same one.")

@@ -1,6 +1,6 @@
 """Groups of parameters, as torch optimizers have them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -21,7 +21,9 @@ def make_groups(groups: Groups | None, parameters: Sequence[nn.Parameter]) -> li
         groups: what was asked for.
         parameters: all that are trained.
     """
-    asked = list(groups or [])
+    if groups is not None and not isinstance(groups, Sequence | Iterator):
+        raise TypeError(f"Expected groups such as [{{'params': ..., 'lr': ...}}], got {groups!r}.")
+    asked = [] if groups is None else list(groups)
     if not all(isinstance(group, Mapping) and "params" in group for group in asked):
         kinds = sorted({type(group).__name__ for group in asked})
         raise TypeError(

@@ -53,7 +53,7 @@ class LwF(Replay):
             return state, running
         blocks = self._answered(state.samples, task.sampling)
         running = seeded(running, task.sampling, blocks[0].ranks.device)
-        return ReplayState(state.samples.added(blocks, together=False)), running
+        return replace(state, samples=state.samples.added(blocks, together=False)), running
 
     def _answered(self, samples: SampleMemory, sampling: TaskSamples) -> list[SampleBlock]:
         """The new samples as each old head answers them now; heads that answer alike are one."""
@@ -81,4 +81,4 @@ class LwF(Replay):
 
     def end_task(self, state: ReplayState, running: ReplayRunning, task: Task) -> tuple[ReplayState, ReplayRunning]:
         learnt = (*state.samples.learnt, task.sampling.learnt())
-        return ReplayState(SampleMemory((), learnt)), running
+        return replace(state, samples=SampleMemory((), learnt)), running

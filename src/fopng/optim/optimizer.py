@@ -10,7 +10,6 @@ from torch.distributed import ProcessGroup
 from fopng.core.batch import Batch, Predict, predict_pairs
 from fopng.core.layout import ParamLayout
 from fopng.core.likelihood import Likelihood
-from fopng.core.tree import from_plain
 from fopng.core.vector import Vector
 from fopng.curvature.sampling import LoaderStream, check_rewindable
 from fopng.gradients.per_sample import PerSampleGradients
@@ -26,7 +25,7 @@ from fopng.optim.pipeline import Pipeline
 from fopng.optim.placement import moved, shared
 from fopng.optim.replay_base import ModelRehearser
 from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
-from fopng.optim.saving import checked, saved
+from fopng.optim.saving import read, saved
 from fopng.optim.task import Task
 from fopng.optim.tolerance import warn_if_exceeded
 from fopng.optim.undisturbed import no_autocast, preserve_rng
@@ -244,27 +243,28 @@ class ContinualOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take a state over; one of another method or another model is refused, with the difference named."""
-        own = checked(self, state_dict)
-        layout = ParamLayout({name: torch.Size(shape) for name, shape in own["layout"].items()})
-        self._follow_model(frozen=layout.names)
-        self.layout.check_extends(layout)
-        rates = [group["lr"] for group in state_dict["param_groups"]]
-        if len(rates) != len(self.param_groups):
-            raise ValueError(f"Expected a state with {len(self.param_groups)} parameter groups, got {len(rates)}.")
-        if own["tasks_done"] == 0:
-            check_first(self._first, own["first_task"])
-            if self._first is not None:
-                self._first.load_state_dict(own["first_task"], self._trained.names_by_id())
-        for group, found in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            group.update({key: value for key, value in found.items() if key != "params"})
-        state = shared(from_plain(own["state"]), self.communicator, self._trained.some.device)
-        before = torch.empty(0, dtype=own["kind"].dtype, device=self._trained.some.device)
-        self._put_state(state, from_plain(own["running"]), before)
+        found = read(self, state_dict)
+        self._layout_of_model(frozen=found.layout.names).check_extends(found.layout)
+        if len(found.groups) != len(self.param_groups):
+            raise ValueError(
+                f"Expected a state with {len(self.param_groups)} parameter groups, got {len(found.groups)}."
+            )
+        device = self._trained.some.device
+        state = shared(found.state, self.communicator, device)
+        if found.counters["tasks_done"] == 0:
+            check_first(self._first, found.first_task)
+        # from here on nothing is refused, but by the optimizer of the first task, which changes before this one does
+        self._follow_model(frozen=found.layout.names)
+        if found.counters["tasks_done"] == 0 and self._first is not None:
+            self._first.load_state_dict(found.first_task or {}, self._trained.names_by_id())
+        for group, saved_group in zip(self.param_groups, found.groups, strict=True):
+            group.update(saved_group)
+        self._put_state(state, found.running, torch.empty(0, dtype=found.kind.dtype, device=device))
         self.pipeline.forget_prepared()
-        self.tasks_done, self.steps = own["tasks_done"], own["steps"]
-        self._steps_before = own["steps_before"]
-        self._open, self._task = own["open"], own["task"]
-        self.generator.set_state(own["generator"].cpu())
+        self.tasks_done, self.steps = found.counters["tasks_done"], found.counters["steps"]
+        self._steps_before = found.counters["steps_before"]
+        self._open, self._task = found.is_open, found.task
+        self.generator.set_state(found.generator)
         self._last, self._finite = None, None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -299,15 +299,19 @@ class ContinualOptimizer(torch.optim.Optimizer):
             self.model, predict=self.predict, likelihood=self._likelihood, layout=self.layout
         )
 
+    def _layout_of_model(self, frozen: Collection[str] = ()) -> ParamLayout:
+        """The parameters that the model trains now, those that were once trained, and some that are frozen."""
+        once = {*self.layout.names, *frozen}
+        named = self.model.named_parameters()
+        return ParamLayout({name: p.shape for name, p in named if name in once or p.requires_grad})
+
     def _follow_model(self, frozen: Collection[str] = ()) -> None:
         """Take in what changed in the model: new parameters are added, changed ones refused.
 
         Args:
             frozen: parameters that count although they are frozen, as those do that were once trained.
         """
-        named = dict(self.model.named_parameters())
-        once = {*self.layout.names, *frozen}
-        layout = ParamLayout({name: p.shape for name, p in named.items() if name in once or p.requires_grad})
+        named, layout = dict(self.model.named_parameters()), self._layout_of_model(frozen)
         refuse_replaced(replaced_parameters(self._trained.named, named))
         layout.check_extends(self.layout)
         held = {id(p) for group in self.param_groups for p in group["params"]}

@@ -4,12 +4,17 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from math import inf
+from numbers import Real
 from types import NoneType
 from typing import Any, Literal, TypeVar, dataclass_transform, final, get_args, get_origin, get_type_hints
 
 import torch
 
 T = TypeVar("T")
+
+
+LARGEST = 2**63
+"""Whole numbers that torch can hold are below it."""
 
 
 @final
@@ -27,6 +32,9 @@ class Range:
 
     def check(self, name: str, value: object) -> None:
         """Raise unless a value, or every replica's, is in the range."""
+        if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor | NoneType):
+            raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.")
+        require(abs(value) < LARGEST if isinstance(value, int) else True, f"Expected {name} below 2^63, got {value}.")
         try:
             inside = bool(torch.as_tensor(self.test(value)).all())
         except TypeError:
@@ -95,7 +103,8 @@ class SettingInfo:
         if self.choices:
             known = [*self.choices, *([None] if NoneType in get_args(self.type) else [])]
             words = ", ".join(map(repr, known))
-            require(value in known, f"Expected {self.name} to be one of {words}, got {value!r}.")
+            inside = (value is None or isinstance(value, str)) and value in known
+            require(inside, f"Expected {self.name} to be one of {words}, got {value!r}.")
         elif self.allowed is not None:
             self.allowed.check(self.name, value)
 
