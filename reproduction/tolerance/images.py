@@ -49,7 +49,7 @@ def run_images(
     return Measured(
         score=outcome.accuracy,
         before=outcome.accuracy_before,
-        lost=[],
+        lost=outcome.lost,
         kept_bytes=kept_bytes(made[0]),
         method=outcome.measured,
         diverged=outcome.status == "diverged",

@@ -141,6 +141,11 @@ METHODS = {"sgd": {}, "fopng-k": {}, "er": {"capacity": 20}}
 def test_a_run_on_images(method, packed):
     measured = run_images(tiny_images(), method, {"lr": 0.05, **METHODS[method]}, 0, packed, CPU)
     assert [len(row) for row in measured.score] == [3, 3, 3]
+    assert [[value is None for value in row] for row in measured.lost] == [
+        [False, True, True],
+        [False, False, True],
+        [False] * 3,
+    ]
     assert (measured.kept_bytes == 0) == (method == "sgd")
     assert not measured.diverged
 
