@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+import fopng
 import oracle
 import zoo
 from fopng.core.vector import Vector
@@ -372,3 +373,54 @@ def test_rows_that_go_to_one_expert_or_another_are_captured():
     for names in reached:
         exact = sum(expected_trace(case.model, case.batch, name, case.ask) for name in names)
         torch.testing.assert_close(found[names].traces(), exact, **EXACT)
+
+
+def moved(model, optimizer, batch, between):
+    """How far an old task's outputs move in steps on another one, relative to their length."""
+    x, new = batch[0], (torch.randn_like(batch[0]), batch[1].roll(1))
+    optimizer.begin_task(0)
+    # again and again, for the noise that is sent back to reach all outputs
+    optimizer.end_task([batch] * 10)
+    between(model)
+    optimizer.begin_task(1)
+    before = model(x).detach()
+    start = model[0].weight.detach().clone()
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(model(new[0]), new[1]).backward()
+        optimizer.step()
+    assert (model[0].weight - start).norm() > 1e-4
+    return float(((model(x) - before).norm() / before.norm()).detach())
+
+
+def freeze_biases(model):
+    for layer in (model[0], model[2]):
+        layer.bias.requires_grad_(False)
+
+
+PROTECTING = {
+    "fopng-k": lambda model, **more: fopng.KroneckerFOPNG(
+        model, 0.1, strength=1e9, rank=None, signals="normal", **more
+    ),
+    "ncl": lambda model, **more: fopng.NCL(model, 0.1, strength=1e9, rank=None, signals="normal", **more),
+    "gpm": lambda model, **more: fopng.GPM(model, 0.1, threshold=1.0, **more),
+}
+
+
+def few(width=12):
+    """Fewer samples than inputs: there are steps that change no old answer."""
+    model = nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    return model, batch_of(width)
+
+
+@pytest.mark.parametrize("name", PROTECTING)
+def test_a_bias_that_is_frozen_after_a_task_leaves_old_answers_alone(name):
+    model, batch = few()
+    assert moved(model, PROTECTING[name](model), batch, freeze_biases) < 1e-5
+
+
+@pytest.mark.parametrize("name", PROTECTING)
+def test_rates_that_differ_within_a_layer_leave_old_answers_alone(name):
+    model, batch = few()
+    groups = [{"params": [model[0].bias, model[2].weight], "lr": 0.01}]
+    assert moved(model, PROTECTING[name](model, groups=groups), batch, lambda _: None) < 1e-5

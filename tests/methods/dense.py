@@ -408,9 +408,8 @@ class Dense:
         strength = strength if self.name == "NCL" else strength * self.done ** (self.growth - 1)
         if self.full_steps:
             strength = strength * min(1.0, sum(self.lengths) / len(self.lengths) / self.full_steps)
-        whole = torch.zeros(len(part), dtype=g.dtype)
-        whole[part] = g
-        return torch.linalg.solve(damped(strength * F, 1.0), whole)[part]
+        # of what moves, whatever else there is
+        return torch.linalg.solve(damped(strength * F, 1.0)[part][:, part], g)
 
     def counted(self, G: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`."""

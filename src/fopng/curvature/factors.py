@@ -163,6 +163,15 @@ def evened(factor: Factor, share: float | Tensor) -> Factor:
     return plus(scaled(factor, kept), mean * broadcast(share, mean))
 
 
+def cut(factor: Factor, part: slice) -> Factor:
+    """Some of its rows and columns."""
+    if isinstance(factor, Tensor):
+        return factor[..., part, part]
+    if isinstance(factor, DiagonalFactor):
+        return DiagonalFactor(factor.values[..., part])
+    return leading(factor.rows[..., part], factor.rest)
+
+
 def padded(factor: Factor, missing: int) -> Factor:
     """With so many zero rows and columns more."""
     if not missing:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fopng.core.tree import map_tree, node, tensors_in
 from fopng.core.vector import Vector, broadcast
-from fopng.curvature.factors import Factor, added, padded, scaled, size, trace
+from fopng.curvature.factors import Factor, added, cut, padded, scaled, size, trace
 from fopng.gradients.forms import PLAIN, Form
 from fopng.gradients.layers import Names
 
@@ -57,6 +57,11 @@ class LayerMoments:
         if isinstance(self.signals, Tensor):
             return replace(self, signals=self.signals / broadcast(unit, self.signals))
         return replace(self, signals=scaled(self.signals, unit.reciprocal()))
+
+    def of_one(self, *, weight: bool) -> "LayerMoments":
+        """The Fisher of a layer's weight alone, or of its bias alone."""
+        part = slice(0, -1) if weight else slice(-1, None)
+        return replace(self, inputs=cut(self.inputs, part))
 
     def widened(self, inputs: int) -> "LayerMoments":
         """The same with so many inputs: a layer whose bias was frozen then knows nothing about it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fopng.core.tree import node
@@ -80,8 +81,13 @@ class InputMemory(Method[InputState, Running]):
         reached = {name for block in task.gradients(1, "average") for layer in block.layers for name in layer}
         layers = dict(state.layers)
         for layer, own in moments.items():
-            old = layers.pop(layer, None) or layers.pop(layer[:1], None) or Subspace.empty(own.moment, own.form)
-            layers[layer] = self.learn(old.with_bias(own.moment.shape[-1]), own.moment, state.tasks)
+            known = next((names for names in layers if names[0] == layer[0]), None)
+            old = Subspace.empty(own.moment, own.form) if known is None else layers.pop(known)
+            names = layer if known is None else max(known, layer, key=len)
+            # a bias that is frozen now was given nothing to learn from
+            missing = max(0, old.importance.shape[-1] - own.moment.shape[-1])
+            moment = F.pad(own.moment, (0, missing, 0, missing))
+            layers[names] = self.learn(old.with_bias(moment.shape[-1]), moment, state.tasks)
         inside = {name for layer in layers for name in layer}
         ones = task.parameters().map(torch.ones_like)
         frozen = state.frozen.updated(ones.only(reached)).without(inside)

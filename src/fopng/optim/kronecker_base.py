@@ -59,7 +59,7 @@ class KroneckerMemory(Method[K, Running], Generic[K]):
     ] = 128
 
     state_type: ClassVar[type[State]] = KroneckerState
-    # where rates differ between parameters of a layer, they must not change what is held back
+    # a layer is held back as one: rates that differ within it come first, so that nothing bends what is left
     rate_last: ClassVar[bool] = True
 
     @property
@@ -92,16 +92,21 @@ class KroneckerMemory(Method[K, Running], Generic[K]):
     def old_fisher(self, moments: Moments, names: Collection[str]) -> KroneckerOperator:
         """`F_old` in the parameters of these names; eigenvectors are worked out again only where a layer's moments changed."""
         layers = {
-            layer: self._basis(layer, own) for layer, own in moments.layers.items() if not names_apart(layer, names)
+            layer: self._basis(layer, own, names)
+            for layer, own in moments.layers.items()
+            if not names_apart(layer, names)
         }
         return KroneckerOperator(layers, moments.rest)
 
-    def _basis(self, layer: Names, moments: LayerMoments) -> LayerBasis:
-        # whatever the strength is at the moment
-        known, key = moments.bases, (type(self), self.rank)
+    def _basis(self, layer: Names, moments: LayerMoments, names: Collection[str]) -> LayerBasis:
+        # of a layer of which only a part moves, that part's Fisher is inverted; whatever the strength is at the moment
+        weight, bias = layer[0] in names, len(layer) > 1 and layer[-1] in names
+        known, key = moments.bases, (type(self), self.rank, weight, bias)
         if key not in known:
-            even = replace(moments, signals=self.evened(moments.signals))
-            known[key] = LayerBasis.of(even, bias=len(layer) > 1, rank=self.rank)
+            own = moments if bias or len(layer) == 1 else moments.of_one(weight=True)
+            own = own if weight else own.of_one(weight=False)
+            even = replace(own, signals=self.evened(own.signals))
+            known[key] = LayerBasis.of(even, bias=bias, rank=self.rank)
         found: LayerBasis = known[key]
         return found
 
@@ -133,7 +138,10 @@ def used_parameters(moments: Moments, theta: Vector) -> Vector:
 def _summed(old: dict[Names, LayerMoments], new: dict[Names, LayerMoments]) -> dict[Names, LayerMoments]:
     found = dict(old)
     for layer, own in new.items():
-        # a layer whose bias was frozen then knows nothing about it
-        before = found.pop(layer, None) or found.pop(layer[:1], None)
-        found[layer] = own if before is None else sum_of(before.widened(size(own.inputs)), own)
+        # a layer whose bias was frozen in some task knows nothing about it from there
+        known = next((names for names in found if names[0] == layer[0]), None)
+        before = None if known is None else found.pop(known)
+        wide = max(size(own.inputs), 0 if before is None else size(before.inputs))
+        names = layer if known is None else max(known, layer, key=len)
+        found[names] = own if before is None else sum_of(before.widened(wide), own.widened(wide))
     return found

@@ -263,9 +263,13 @@ class Method(ABC, Generic[S, R]):
         """See a gradient, momentum included, before `base`."""
         return running
 
+    def rated_after(self, lr: "float | Tensor | Vector") -> bool:
+        """Whether a step is multiplied with the rate once it is bent: where all parameters have the same one."""
+        return self.rate_last and not isinstance(lr, Vector)
+
     def base(self, g: Vector, step: Step[S, R]) -> Vector:
         """The update to subtract, from the gradient with its momentum: `eta g`."""
-        return g if self.rate_last else g * step.lr
+        return g if self.rated_after(step.lr) else g * step.lr
 
     def bend(self, v: Vector, step: Step[S, R]) -> Vector:
         """What is left of an update, so that old answers stay."""

@@ -76,4 +76,5 @@ class NCL(KroneckerMemory[NCLState]):
         if state.anchor is None or state.used is None:
             return left
         # parameters that no old task has used have no old value to be pulled to
-        return left + (step.theta.only(v.parts) - state.anchor.only(v.parts)) * state.used / self.strength
+        pull = (step.theta.only(v.parts) - state.anchor.only(v.parts)) * state.used / self.strength
+        return left + (pull if self.rated_after(step.lr) else pull * step.lr)

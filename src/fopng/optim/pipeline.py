@@ -108,7 +108,7 @@ class Pipeline:
             running = method.observe(running, g)
         step.running, step.prepared = running, self.prepared(g)
         v = method.bend(method.base(g, step), step)
-        if method.rate_last:
+        if method.rated_after(lr):
             v = v * lr
         running = method.watch(running, raw, v) if needs.steps else running
         if finite is not None:
