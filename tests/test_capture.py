@@ -14,6 +14,7 @@ from fopng.curvature.estimate import input_moments, layer_moments
 from fopng.curvature.factors import written_out
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis
 from fopng.curvature.sampling import LoaderStream
+from fopng.gradients.forms import Form
 from fopng.gradients.per_sample import PerSampleGradients
 
 N = 4
@@ -424,3 +425,72 @@ def test_rates_that_differ_within_a_layer_leave_old_answers_alone(name):
     model, batch = few()
     groups = [{"params": [model[0].bias, model[2].weight], "lr": 0.01}]
     assert moved(model, PROTECTING[name](model, groups=groups), batch, lambda _: None) < 1e-5
+
+
+def test_coverage_is_a_table_by_layer():
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 3), nn.LayerNorm(3), nn.Linear(3, 3))
+    model[4].bias.requires_grad_(False)
+    found = fopng.coverage(model, (torch.randint(0, 7, (N, 3)), torch.arange(N) % 3))
+    told = {layer.names: layer.protection for layer in found.layers}
+    assert found.share == 1
+    assert told == {
+        ("0.weight",): "Kronecker, each of 7 inputs by itself",
+        ("2.weight", "2.bias"): "Kronecker",
+        ("3.weight",): "diagonal",
+        ("3.bias",): "diagonal",
+        ("4.weight",): "Kronecker",
+        ("4.bias",): "frozen",
+    }
+    assert "100.0% of the parameters in matrices" in str(found)
+    assert all(layer.bytes > 0 for layer in found.layers if layer.protection != "frozen")
+
+
+def test_a_wide_layer_is_cut_and_says_so(monkeypatch):
+    monkeypatch.setattr("fopng.curvature.factor_sums.WIDE", 50)
+    monkeypatch.setattr("fopng.curvature.factors.KEPT", 6)
+    model = nn.Sequential(nn.Linear(8, 60), nn.Tanh(), nn.Linear(60, 3)).double()
+    batch = batch_of(8)
+    found = moments_of(model, batch).layers
+    first = found["0.weight", "0.bias"]
+    exact = expected(model, model[0], batch)
+    # four samples send back four directions: nothing is lost
+    torch.testing.assert_close(written_out(first.signals), exact[1], rtol=1e-7, atol=1e-10)
+    last = written_out(found["2.weight", "2.bias"].inputs)
+    torch.testing.assert_close(last, expected(model, model[2], batch)[0], rtol=1e-7, atol=1e-10)
+    told = {layer.names: layer.protection for layer in fopng.coverage(model, batch).layers}
+    assert told["0.weight", "0.bias"] == "Kronecker, 4 of 60 outputs"
+    assert told["2.weight", "2.bias"] == "Kronecker, 4 of 61 inputs"
+    names, v = ("weight", "bias"), (torch.randn(60, 8).double(), torch.randn(60).double())
+    product = KroneckerOperator({names: LayerBasis.of(first, bias=True)}, Vector({}))(
+        Vector(dict(zip(names, v, strict=True)))
+    )
+    M = exact[1] @ torch.cat([v[0], v[1][:, None]], 1) @ exact[0]
+    torch.testing.assert_close(torch.cat([product["weight"], product["bias"][:, None]], 1), M, rtol=1e-6, atol=1e-9)
+
+
+def test_what_a_wide_layer_loses_keeps_its_trace(monkeypatch):
+    monkeypatch.setattr("fopng.curvature.factor_sums.WIDE", 20)
+    monkeypatch.setattr("fopng.curvature.factors.KEPT", 3)
+    model = nn.Linear(8, 30).double()
+    batch = torch.randn(16, 8).double(), torch.arange(16)
+    [own] = moments_of(model, batch).layers.values()
+    A, G = expected(model, model, batch)
+    torch.testing.assert_close(own.traces(), A.trace() * G.trace(), **EXACT)
+    largest = torch.linalg.eigvalsh(written_out(own.signals))[-1]
+    torch.testing.assert_close(largest, torch.linalg.eigvalsh(G)[-1], rtol=0.05, atol=0)
+    values = torch.linalg.eigvalsh(written_out(own.signals))
+    assert values[0] > 0
+
+
+def test_a_method_says_what_it_does_not_hold(monkeypatch):
+    model, batch = few()
+    optimizer = fopng.KroneckerFOPNG(model, 0.1, strength=1.0)
+    optimizer.begin_task(0)
+    monkeypatch.setattr("fopng.gradients.uses._use", lambda *_: None)
+    # of the last layer alone
+    monkeypatch.setattr(
+        "fopng.curvature.factor_sums.matrix_form", lambda shape: Form() if shape[0] == 3 and len(shape) > 1 else None
+    )
+    with pytest.warns(UserWarning, match=r"holds 20% of the parameters in matrices.*: 0\.weight\. See fopng\.coverage"):
+        optimizer.end_task([batch])
+    assert optimizer.diagnose().coverage == pytest.approx(24 / 120)

@@ -10,6 +10,7 @@ HOMES = {
     "methods": "fopng.optim",
     **dict.fromkeys(METHOD_NAMES, "fopng.optim.optimizers"),
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian", "Likelihood"), "fopng.core.likelihood"),
+    **dict.fromkeys(("Coverage", "coverage"), "fopng.optim.coverage"),
     "ContinualOptimizer": "fopng.optim.optimizer",
     "Diagnosis": "fopng.optim.diagnostics",
     "HeadChanged": "fopng.optim.replay_base",

@@ -8,6 +8,8 @@ from fopng.core.likelihood import Likelihood as Likelihood
 from fopng.memory.gradients import MemoryFull as MemoryFull
 from fopng.memory.projection import IllConditioned as IllConditioned
 from fopng.optim import methods as methods
+from fopng.optim.coverage import Coverage as Coverage
+from fopng.optim.coverage import coverage as coverage
 from fopng.optim.diagnostics import Diagnosis as Diagnosis
 from fopng.optim.optimizer import ContinualOptimizer as ContinualOptimizer
 from fopng.optim.optimizers import AGEM as AGEM

@@ -41,6 +41,7 @@ COMMANDS: dict[str, Buildable] = {
     "show": _command("List the runs, finished or not, or show one of them.", "Show", "show:show"),
     "watch": _command("Follow the runs in a folder as they go.", "Watch", "watch:watch"),
     "methods": _command("List the methods, or the settings of one.", "Methods", "methods:methods"),
+    "coverage": _command("Show how each layer of a model of yours is protected.", "Coverage", "coverage:coverage"),
     "benchmarks": _command("List the benchmarks, or the settings of one.", "Benchmarks", "benchmarks:benchmarks"),
     "data": Group("Where the datasets are, getting them, checking them.", DATA),
 }

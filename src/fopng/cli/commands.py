@@ -254,6 +254,19 @@ class Methods:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """The function takes no arguments and returns (model, batch), or (model, batch, predict). It is looked for here, too.
+
+    Example: fopng coverage train:model_and_batch
+    """
+
+    function: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="What makes the model and a batch.", show_default=False)
+    ]
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Benchmarks:
     """A benchmark is a stream of tasks, made of a dataset.
 

@@ -21,6 +21,7 @@ class Diagnosis:
         compression_error: the share of the squared length of all directions ever stored that compression has lost.
         directions: how many gradients are stored.
         bytes: what the method holds.
+        coverage: of the parameters in matrices, the share that has the method's own metric (`fopng.coverage`).
     """
 
     removed_fraction: Tensor
@@ -30,6 +31,7 @@ class Diagnosis:
     compression_error: Tensor
     directions: int
     bytes: int
+    coverage: float | None = None
 
     def of_step(self) -> dict[str, Tensor]:
         """The figures that describe the step, by name."""

@@ -14,6 +14,7 @@ from fopng.curvature.factors import Factor, size
 from fopng.curvature.kronecker import KroneckerOperator, LayerBasis, Shrinkage
 from fopng.curvature.moments import LayerMoments, Moments, moment_numbers, sum_of
 from fopng.gradients.layers import Names
+from fopng.optim.coverage import share_of, warn_if_uncovered
 from fopng.optim.method import Method, Prepared, Running, State, Step
 from fopng.optim.settings import AT_LEAST_0, COUNT_OR_ALL, settings
 from fopng.optim.task import Task
@@ -67,7 +68,13 @@ class KroneckerMemory(Method[K, Running], Generic[K]):
         return f"signals={self.signals!r}"
 
     def end_task(self, state: K, running: Running, task: Task) -> tuple[K, Running]:
-        return self.remembered(state, self.measure(task)), running
+        moments = self.measure(task)
+        if not state.tasks and moments.layers:
+            warn_if_uncovered(moments, self.about.title)
+        return self.remembered(state, moments), running
+
+    def coverage(self, state: K) -> float | None:
+        return None if state.moments is None else share_of(state.moments)
 
     def measure(self, task: Task) -> Moments:
         """The moments of the task at hand."""

@@ -263,6 +263,10 @@ class Method(ABC, Generic[S, R]):
         """See a gradient, momentum included, before `base`."""
         return running
 
+    def coverage(self, state: S) -> float | None:
+        """The share of the parameters in matrices that have the method's own metric; None where it has none of its own."""
+        return None
+
     def rated_after(self, lr: "float | Tensor | Vector") -> bool:
         """Whether a step is multiplied with the rate once it is bent: where all parameters have the same one."""
         return self.rate_last and not isinstance(lr, Vector)

@@ -1,6 +1,7 @@
 """The drop-in optimizer: a method driven by anyone's model and training loop."""
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -204,7 +205,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         """Describe the last step of the task at hand: on request, never on the way."""
         last = self._last_step()
         with torch.no_grad(), no_autocast(self._trained.some):
-            return diagnosis_of(last, self.pipeline.state.memory, self.pipeline.nbytes)
+            found = diagnosis_of(last, self.pipeline.state.memory, self.pipeline.nbytes)
+            return replace(found, coverage=self.method.coverage(self.pipeline.state))
 
     def measure_step(self) -> dict[str, Tensor]:
         """What the method measures of the last step, by name; nothing while another optimizer takes the steps."""
