@@ -54,7 +54,7 @@ def do_all(wanted: Sequence[Cell], places: Places, *, jobs: int, say: Say) -> No
 
 def do(cell: Cell, places: Places) -> Record:
     """Do a run and save its result."""
-    began, device = time.monotonic(), torch.device(places.device)
+    began, worked, device = time.monotonic(), time.process_time(), torch.device(places.device)
     stream, contender = STREAMS[cell.stream], CONTENDERS[cell.contender]
     settings = {"lr": stream.lr, **contender.settings, **_replayed(cell, places)}
     if isinstance(stream, TextStream):
@@ -64,7 +64,8 @@ def do(cell: Cell, places: Places) -> Record:
     else:
         facts = stream.facts(stream.data(places.data_dir))
         measured = run_images(stream, contender.method, settings, cell.seed, places.data_dir, device)
-    environment = {**describe_environment(device), "seconds": time.monotonic() - began}
+    times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - worked}
+    environment = {**describe_environment(device), **times}
     record = Record(cell=cell, measured=measured, settings=settings, data=facts, environment=environment)
     record.save(places.out)
     return record

@@ -76,7 +76,7 @@ class TextStream:
     first_steps: int = 1500
     first_batch_size: int = 16
     first_lr: float = 2e-3
-    steps: int = 500
+    steps: int = 400
     lr: float = 0.03
     momentum: float = 0.9
     tested: int = 128
