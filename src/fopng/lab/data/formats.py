@@ -234,6 +234,6 @@ def _read_image(path: Path) -> ByteArray:
         with Image.open(path) as image:
             grey = image.mode in ("1", "L", "I;16")
             pixels = np.asarray(image.convert("L" if grey else "RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadFileError(str(path), f"Expected an image, got: {error}.") from error
     return pixels[None] if grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -148,10 +148,6 @@ def check_format(version: object) -> None:
         )
 
 
-_MEASURED = frozenset(each.name for each in fields(RunResult))
-"""The members that nothing else tells."""
-
-
 def fingerprint(members: object) -> str:
     """The SHA-256 of members, whatever the order of their names."""
     return hashlib.sha256(canonical_json(members).encode("ascii")).hexdigest()
@@ -185,7 +181,7 @@ def read_result(path: Path) -> RunResult:
         members = read_json(path)
         if not isinstance(members, dict):
             raise TypeError(f"Expected a JSON object, got {type(members).__name__}.")
-        check_whole(members, {name: members[name] for name in _MEASURED & set(members)})
+        check_whole(members, {name: value for name, value in members.items() if name != "sha256"})
         return RunResult.from_dict(members)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DamagedFileError(
@@ -195,8 +191,8 @@ def read_result(path: Path) -> RunResult:
 
 def result_text(result: RunResult) -> str:
     """The text of `result.json`."""
-    kept = {"config": result.config.as_dict(), **result.stored()}
-    return readable_json({**result.as_dict(), "sha256": fingerprint(kept)}) + "\n"
+    members = result.as_dict()
+    return readable_json({**members, "sha256": fingerprint(members)}) + "\n"
 
 
 def _unless_none(rule: Callable[[str, object], object], name: str, value: object) -> object:
