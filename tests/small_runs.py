@@ -30,7 +30,7 @@ SETTINGS = {
     "gem": {"lr": 0.05, "samples_per_task": 7, "momentum": 0.5},
     "a-gem": {"lr": 0.05, "samples_per_task": 7, "replay_samples": 4},
     "online-ewc": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20},
-    "fopng-k": {"lr": 0.05, "strength": 0.1, "full_steps": 0, "fisher_samples": 20, "rank": 6},
+    "fopng-k": {"lr": 0.05, "tolerance": None, "rehearse": 0.0, "strength": 0.1, "fisher_samples": 20, "rank": 6},
     "gpm": {"lr": 0.05, "threshold": 0.7, "threshold_growth": 0.05, "input_samples": 20},
     "sgp": {"lr": 0.05, "threshold": 0.7, "input_samples": 20},
     "ncl": {"lr": 0.05, "strength": 10.0, "fisher_samples": 20, "momentum": 0.5},

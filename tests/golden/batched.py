@@ -34,7 +34,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fopng-prefisher, empirical": {"prefisher": "empirical"},
     "natural-ogd, full": {"metric": "full"},
     "ncl, diagonal": {"metric": "diagonal"},
-    "fopng-k, averaging": {"averaging": 0.5, "merging": 0.5},
 }
 """Settings beside the small ones; the method is what stands before the comma."""
 

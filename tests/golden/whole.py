@@ -10,7 +10,7 @@ from typing import Any
 RUNS = Path(__file__).parent / "runs.json"
 COMMANDS = [
     "fopng run split-digits fopng --seeds 2 --engine single --first-task-lr 0.1 --set lr=0.002",
-    "fopng run split-digits fopng-k --first-task-lr 0.1",
+    "fopng run split-digits fopng-k --first-task-lr 0.1 --set tolerance=none --set rehearse=0 --set strength=30",
     "fopng run split-digits gpm --first-task-lr 0.1 --set lr=0.1",
     "fopng run split-digits ewc --first-task-lr 0.1 --set lr=0.05",
     "fopng run split-digits fopng --seeds 3 --engine replicas --first-task-lr 0.1 --set lr=0.002 --set labels=sampled",

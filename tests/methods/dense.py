@@ -71,11 +71,7 @@ class Dense:
         self.fisher_rank, self.low = 16, {}  # the diagonal and the rows of a low-rank Fisher, new and old
         self.metric = "kfac" if name == "NCL" else "diagonal"
         self.mixed, self.lost = 0, (0.0, 0.0)  # how many directions are combinations; length held, share lost for good
-        self.signals, self.evenness, self.growth = "sampled", 0.0 if name == "NCL" else 0.5, 1.0
-        self.balance, self.units = 1.0, []  # of each task's Fisher
-        self.full_steps, self.taken, self.lengths = 0, 0, []  # steps of the task at hand, and of each old one
-        self.averaging, self.merging = 0.0, 0.3 if name == "KroneckerFOPNG" else 0.0
-        self.path: list[Tensor] = []  # the parameters before the task at hand and after each step
+        self.signals, self.evenness = "sampled", 0.0 if name == "NCL" else 0.5
         self.strength = {"NCL": 10_000.0, "KroneckerFOPNG": 30.0}.get(name, self.strength)
         self.threshold, self.threshold_growth, self.input_samples, self.importance_scale = 0.95, 0.0, 300, 10.0
         self.spaces: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # directions and importance of each layer's inputs
@@ -183,28 +179,11 @@ class Dense:
             self.blocks.append(rows.T)
             self.thin() if self.when_full == "thin" else self.compress(batch)
         if self.name in KRONECKER:
-            self.settle()
             self.remember(batch)
         if self.name in INPUTS:
             self.look(batch)
         self.anchor = flat_parameters(self.model)
-        self.lengths.append(self.taken)
-        self.taken = 0
         self.done += 1
-
-    def settle(self) -> None:
-        """Put the mean over the path in place: step t of T weighs as the binomial of t + n - 1 over n, n = 2 / a - 2, about t^n."""
-        if not self.path:
-            return
-        start, *path = self.path
-        t, n = torch.arange(1, len(path) + 1, dtype=torch.float64), torch.tensor(2 / (self.averaging or 1) - 2)
-        weights = (torch.lgamma(t + n) - torch.lgamma(t)).exp() if self.averaging else (t == len(path)).double()
-        end = torch.stack(path).T @ (weights / weights.sum())
-        if self.done:
-            old = self.reached(self.layers, sum(self.weights))
-            end = torch.where(old, (1 - self.merging) * end + self.merging * start, end)
-        with_parameters(self.model, end)
-        self.path = []
 
     def remember(self, batch) -> None:
         """Add this task's moments to those of the others."""
@@ -215,8 +194,7 @@ class Dense:
         inside = {id(p) for layer in {*layers, *self.layers} for p in layer.parameters()}
         outside = torch.cat([torch.full((p.numel(),), id(p) not in inside) for p in trainable(self.model)])
         squares = squares * outside
-        self.units.append(self.unit(layers, squares))
-        unit = self.units[-1] ** self.balance
+        unit = self.unit(layers, squares)
         for layer, (A, G) in layers.items():
             G = G / unit
             before = self.layers.get(layer, (torch.zeros_like(A), torch.zeros_like(G)))
@@ -403,13 +381,8 @@ class Dense:
             return g
         layers = {layer: (A, self.counted(G)) for layer, (A, G) in self.layers.items()}
         F = layerwise_fisher(self.model, layers, sum(self.weights))
-        common = sum(self.units) / self.done
-        strength = self.strength / common ** (1 - self.balance)
-        strength = strength if self.name == "NCL" else strength * self.done ** (self.growth - 1)
-        if self.full_steps:
-            strength = strength * min(1.0, sum(self.lengths) / len(self.lengths) / self.full_steps)
         # of what moves, whatever else there is
-        return torch.linalg.solve(damped(strength * F, 1.0)[part][:, part], g)
+        return torch.linalg.solve(damped(self.strength * F, 1.0)[part][:, part], g)
 
     def counted(self, G: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`."""
@@ -461,9 +434,5 @@ class Dense:
             self.sum[part] = self.momentum * self.sum[part] + g
             g = self.sum[part]
             v = self.adam(g, part) if self.name == "Adam" else self.update(g, part)
-        self.taken += 1
-        before = theta.clone()
         theta[part] -= v
         with_parameters(self.model, theta)
-        if not self.first_steps:
-            self.path = [*(self.path or [before]), theta.clone()]

@@ -63,22 +63,8 @@ ACCEPTS = {
     "NCL": ("common", "moments"),
 }
 OWN = {
-    "KroneckerFOPNG": [
-        {"evenness": 0.0},
-        {"evenness": 0.5, "signals": "expected"},
-        {"evenness": 1.0, "strength": 3.0},
-        {"growth": 0.0, "strength": 10.0},
-        {"balance": 0.0, "strength": 10.0},
-        {"balance": 0.3, "growth": 0.5},
-        {"full_steps": 7, "first_task": "own"},
-        {"full_steps": 7, "growth": 0.0, "strength": 10.0},
-        {"averaging": 0.2},
-        {"averaging": 1.0, "strength": 10.0},
-        {"merging": 0.4, "strength": 10.0},
-        {"averaging": 0.5, "merging": 0.7},
-    ],
+    "KroneckerFOPNG": [{"strength": 3.0}, {"strength": 10.0, "signals": "expected"}],
     "NCL": [
-        {"averaging": 0.5, "merging": 0.3},
         {"metric": "diagonal"},
         {"metric": "diagonal", "signals": "expected", "strength": 3.0},
     ],

@@ -50,12 +50,6 @@ SETTINGS = {
         "noise",
         "signals to be one of 'normal', 'observed', 'sampled', 'expected', got 'noise'",
     ),
-    "growth": ("KroneckerFOPNG", float("inf"), r"growth in \[0, 1\], got inf"),
-    "evenness": ("KroneckerFOPNG", 1.5, r"evenness in \[0, 1\], got 1.5"),
-    "merging": ("KroneckerFOPNG", 1.0, r"merging in \[0, 1\), got 1.0"),
-    "averaging": ("KroneckerFOPNG", 1.5, r"averaging in \[0, 1\], got 1.5"),
-    "full_steps": ("KroneckerFOPNG", -1, "full_steps of at least 0 and finite, got -1"),
-    "balance": ("KroneckerFOPNG", -0.5, r"balance in \[0, 1\], got -0.5"),
     "rank": ("KroneckerFOPNG", 0, "rank of at least 1, or None for all, got 0"),
     "fisher_samples, Kronecker": ("KroneckerFOPNG", 0, "fisher_samples of at least 1, or None for all, got 0"),
     "labels": ("EWC", "true", "labels to be one of 'observed', 'sampled', 'expected', got 'true'"),
@@ -362,15 +356,6 @@ def test_a_memory_too_small_for_its_tasks_is_told_and_left_as_it_was(name):
     with pytest.raises(ValueError, match="Expected room for a direction of each of 3 tasks, got max_directions=2"):
         optimizer.end_task(world.loaders[2])
     assert optimizer.diagnose().directions == 2
-
-
-@pytest.mark.parametrize("balance", [0.0, 0.5])
-def test_what_was_added_up_with_one_balance_means_something_else_with_another(balance):
-    world = single_head()
-    state = make("KroneckerFOPNG", world).state_dict()
-    with pytest.raises(ValueError, match=f"Expected a state with .*, balance={balance:g}, got one with .*, balance=1"):
-        make("KroneckerFOPNG", world, balance=balance).load_state_dict(state)
-    make("KroneckerFOPNG", world, balance=1).load_state_dict(state)
 
 
 def test_what_a_prefisher_stored_means_something_else_to_another():

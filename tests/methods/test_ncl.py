@@ -9,6 +9,7 @@ import fopng
 from flat import flat as flat_vector
 from flat import named
 from fopng.curvature.moments import Moments
+from fopng.optim.kronecker_base import used_parameters
 from methods.worlds import flat, make, multi_head, run, single_head
 
 
@@ -41,7 +42,7 @@ def test_with_a_precision_of_zero_it_is_sgd():
     optimizer, theta = remembering()
     method, pipeline, here = optimizer.method, optimizer.pipeline, named(theta, optimizer.layout.shapes)
     state = method.remembered(replace(pipeline.state, moments=None, tasks=0), Moments({}, here.zeros()))
-    pipeline.state = replace(state, used=method.used(state, here))
+    pipeline.state = replace(state, used=used_parameters(state.moments, here))
     g = torch.randn_like(theta)
     torch.testing.assert_close(update(optimizer, g, lr=0.1, theta=theta + 1), 0.1 * g)
 
