@@ -138,8 +138,6 @@ def test_a_model_that_is_not_wrapped_can_be_shared_by_saying_so(tmp_path: Path):
 def test_processes_that_took_other_numbers_of_steps_hold_back_alike(tmp_path: Path):
     first, second = launch(2, "uneven_steps", tmp_path / "fleet")
     assert (first["steps"], second["steps"]) == (8, 4)
-    # the longest counts: six and two, of ten
-    assert float(first["share"]) == float(second["share"]) == pytest.approx(0.4)
     assert torch.equal(first["parameters"], second["parameters"])
 
 

@@ -90,11 +90,7 @@ NUMERIC = [
     ("sgp", {"importance_scale": [0.0, 3.0, 100.0], "threshold": [0.5, 0.7, 0.9]}),
     ("online-ewc", {"decay": [0.0, 0.5, 1.0]}),
     ("fopng-k", {"strength": [0.0, 0.1, 10.0], "lr": [0.05, 0.01, 0.002]}),
-    ("fopng-k", {"evenness": [0.0, 0.3, 1.0], "growth": [0.0, 0.5, 1.0], "balance": [0.0, 0.5, 1.0]}),
-    ("fopng-k", {"full_steps": [0, 3, 1000]}),
-    ("fopng-k", {"averaging": [0.0, 0.2, 1.0], "merging": [0.5, 0.0, 0.3]}),
-    ("fopng-k", {"merging": [0.0, 0.2, 0.7]}),
-    ("ncl", {"strength": [1.0, 10.0, 1000.0], "momentum": [0.0, 0.5, 0.9], "merging": [0.5, 0.0, 0.2]}),
+    ("ncl", {"strength": [1.0, 10.0, 1000.0], "momentum": [0.0, 0.5, 0.9]}),
     ("adam", {"epsilon": [1e-8, 1e-4, 1e-2]}),
     ("sgd", {"lr": [0.05, 0.01, 0.002], "momentum": [0.0, 0.5, 0.9]}),
 ]

@@ -120,11 +120,3 @@ def test_other_precisions_stand_side_by_side(precision, shape, tmp_path):
     outcomes, weights = side_by_side(made, tmp_path, CUDA)
     assert [outcome.status for outcome in outcomes] == ["finished"] * 2
     assert weights.isfinite().all()
-
-
-def test_where_a_task_ends_captured_or_not(tmp_path):
-    settings = [{"averaging": a, "merging": m} for a, m in ((0.2, 0.0), (0.0, 0.4), (1.0, 0.3))]
-    made = plans("fopng-k", range(3), tasks=stream(Scenario.TASK, tasks=3, samples=80), settings=settings)
-    (_, plain), (_, captured) = (side_by_side(made, tmp_path, CUDA, capture=capture) for capture in (False, True))
-    torch.testing.assert_close(captured, plain, rtol=1e-9, atol=1e-11)
-    assert_same_runs(made, tmp_path / "single", device=CUDA)
