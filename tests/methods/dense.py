@@ -381,8 +381,10 @@ class Dense:
             return g
         layers = {layer: (A, self.counted(G)) for layer, (A, G) in self.layers.items()}
         F = layerwise_fisher(self.model, layers, sum(self.weights))
+        # NCL takes the sum over tasks, FOPNG-K the mean
+        strength = self.strength if self.name == "NCL" else self.strength / self.done
         # of what moves, whatever else there is
-        return torch.linalg.solve(damped(self.strength * F, 1.0)[part][:, part], g)
+        return torch.linalg.solve(damped(strength * F, 1.0)[part][:, part], g)
 
     def counted(self, G: Tensor) -> Tensor:
         """`(1 - e) G + e (tr G / o) I`."""

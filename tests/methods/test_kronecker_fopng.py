@@ -103,7 +103,7 @@ def after_one_task(strength):
     def left(g: Tensor) -> Tensor:
         return held_back(method, state, g, shapes)
 
-    return left, dense_fisher(method, state, shapes), method.strength
+    return left, dense_fisher(method, state, shapes), method.weight(state)
 
 
 @pytest.mark.parametrize("strength", [1.0, 30.0, 1e4])
@@ -338,15 +338,15 @@ def test_the_sum_over_tasks_has_the_sums_trace():
 
 
 def test_tasks_count_alike_whatever_their_scale():
-    """Of two Fishers, one 50 times the other, both weigh as much; in the mean over the parameters each has used by s."""
+    """Of two Fishers, one 50 times the other, both weigh half of s in the mean over the parameters they used."""
     method, tasks = method_of(strength=7.0), []
     for scale, place in ((1.0, slice(0, 10)), (50.0, slice(10, 20))):
         rest = torch.zeros(39, dtype=torch.float64)
         rest[place] = scale
         tasks.append(diagonal(rest))
     state = remembering(method, *tasks)
-    held = method.strength * flat_vector(method.old_fisher(state.moments, SHAPES).diagonal, SHAPES)
-    torch.testing.assert_close(held[:20], torch.full((20,), 7.0).double())
+    held = method.weight(state) * flat_vector(method.old_fisher(state.moments, SHAPES).diagonal, SHAPES)
+    torch.testing.assert_close(held[:20], torch.full((20,), 3.5).double())
     assert (held[20:] == 0).all()
 
 
@@ -357,7 +357,7 @@ def test_a_task_that_sends_nothing_back_holds_nothing():
     silent, speaking = diagonal(torch.zeros_like(g)), diagonal(torch.full_like(g, 1e-4))
     torch.testing.assert_close(held_back(method, remembering(method, silent), g), g)
     both = remembering(method, silent, speaking)
-    torch.testing.assert_close(held_back(method, both, g), g / (1 + 7.0))
+    torch.testing.assert_close(held_back(method, both, g), g / (1 + 3.5))
 
 
 def test_replicas_have_units_and_strengths_of_their_own():
@@ -386,19 +386,19 @@ def test_a_state_goes_on_with_its_units(stop):
     assert torch.equal(flat(world.model), flat(other.model))
 
 
-def test_what_is_held_back_grows_with_tasks():
-    """In the mean over parameters that are used, strength times the number of tasks."""
+def test_strength_means_the_same_however_many_tasks():
+    """What is held back, in the mean over parameters that are used: the strength."""
     method, state = method_of(strength=7.0), KroneckerState()
     theta = named(torch.ones(39, dtype=torch.float64), SHAPES)
-    for tasks in (1, 2, 3):
+    for _ in range(3):
         A, G = torch.rand(6, 6, dtype=torch.float64), torch.rand(4, 4, dtype=torch.float64)
         rest = torch.zeros(39, dtype=torch.float64)
         rest[30:] = torch.rand(9)
         own = Moments({FIRST: LayerMoments(A @ A.T, G @ G.T)}, named(rest, SHAPES).without(FIRST))
         state = method.remembered(state, own)
-        held = method.strength * dense_fisher(method, state).trace()
+        held = method.weight(state) * dense_fisher(method, state).trace()
         used = flat_vector(used_parameters(state.moments, theta), SHAPES).sum()
-        torch.testing.assert_close(held / used, torch.tensor(7.0 * tasks).double())
+        torch.testing.assert_close(held / used, torch.tensor(7.0).double())
 
 
 class Failing(list):
