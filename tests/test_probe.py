@@ -10,6 +10,7 @@ from fopng.core.tree import bytes_of, from_plain, to_plain
 from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gaussians import DRAWS, FIRST
+from fopng.memory.old_answers import LeadingAnswers, keep_answers
 from fopng.memory.probe import KeptInputs, Prober, check_kind
 from fopng.memory.replay_draws import BatchSamples
 
@@ -100,7 +101,7 @@ class TestGaussians:
         (drawn, _) = probe.inputs.batch(torch.arange(7))
         assert drawn["a"].shape == (7, 4)
         assert drawn["b"].shape == (7, 2, 3)
-        assert probe.answers.shape == (DRAWS, 1)
+        assert probe.answers.outputs.shape == (DRAWS, 1)
 
     def test_half_precision_inputs_stay_so(self):
         x, y, *_ = classes(n=200)
@@ -195,6 +196,25 @@ class TestOtherKinds:
         x, y, *_ = classes(n=60)
         probe = prober(nn.Linear(12, 3), [(x, y)]).probe()
         assert bytes_of(probe) < 4 * (4 * 12 * 66 + DRAWS * 3 + 100)
+
+
+class TestAnswers:
+    def test_the_leading_words_stay_and_the_rest_is_shared(self):
+        torch.manual_seed(0)
+        outputs = 4 * torch.randn(6, 5, 300)
+        kept = keep_answers(fopng.Categorical(), outputs.split(2), 0)
+        assert isinstance(kept, LeadingAnswers)
+        assert bytes_of(kept) < bytes_of(outputs) / 10
+        rows = torch.tensor([4, 1])
+        found, old = kept.rows(0, rows).softmax(-1), outputs[rows].softmax(-1)
+        top = old.topk(16).indices
+        assert torch.allclose(found.gather(-1, top), old.gather(-1, top), rtol=2e-3)
+        assert torch.allclose(found.sum(-1), torch.ones(2, 5), atol=1e-4)
+
+    def test_answers_over_few_words_and_of_classes_stay_as_they_are(self):
+        for outputs in (torch.randn(6, 5, 30), torch.randn(6, 300)):
+            kept = keep_answers(fopng.Categorical(), outputs.split(4), 0)
+            assert torch.equal(kept.rows(0, torch.tensor([3])), outputs[3:4])
 
 
 class TestKeyedRandom:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fopng.core.batch import Batch, sample_count, take, tensors_of
 from fopng.core.likelihood import Categorical
-from fopng.core.tree import node
+from fopng.core.tree import node, tensors_in
 from fopng.curvature.sampling import SampleStream
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gaussians import DRAWS, FIRST, GaussianInputs, fit_gaussians, is_targets, numbers_in, per_sample
 from fopng.memory.generated_texts import write_texts
+from fopng.memory.old_answers import OldAnswers, keep_answers
 from fopng.memory.replay_draws import TaskSamples, join_alike
 from fopng.memory.replay_samples import Drawn
 
@@ -33,7 +34,7 @@ TEXTS = 256
 MEASURED = 4
 """One input in so many is measured, and never rehearsed, where inputs are kept."""
 
-ASKED = 256
+ASKED = 64
 """Inputs that are asked about at a time."""
 
 
@@ -69,12 +70,12 @@ class TaskProbe:
 
     Args:
         inputs: what stands for its inputs.
-        answers: what the model answered to them when the task ended, `[..., n, *outputs]`.
+        answers: what the model answered to them when the task ended.
         path: the parameters that it was answered through.
     """
 
     inputs: GaussianInputs | KeptInputs
-    answers: Tensor
+    answers: OldAnswers
     path: tuple[str, ...] = ()
 
     def to_measure(self, turn: int, count: int) -> Drawn:
@@ -92,8 +93,9 @@ class TaskProbe:
     def _window(self, start: int, end: int, turn: int, count: int) -> Drawn:
         lead, size = self.inputs.lead, end - start
         count = min(count, size)
-        rows = start + (turn * count + torch.arange(count, device=self.answers.device)) % size
-        answers = self.answers.index_select(lead, rows)
+        place = next(tensors_in(self.answers)).device
+        rows = start + (turn * count + torch.arange(count, device=place)) % size
+        answers = self.answers.rows(lead, rows)
         shares = answers.new_full((*answers.shape[:lead], count), 1 / count)
         return Drawn(self.inputs.batch(rows), shares, answers, self.path)
 
@@ -123,8 +125,9 @@ class Prober:
         """The inputs, and what the model answers to them now."""
         inputs, key = self._inputs(), self.sampling.key()
         parts = torch.arange(inputs.count, device=key.device).split(ASKED)
-        answers = torch.cat([self.sampling.answers(inputs.batch(rows)) for rows in parts], self.stream.axis)
-        return TaskProbe(inputs, answers, self.sampling.learnt().path)
+        answers = (self.sampling.answers(inputs.batch(rows)) for rows in parts)
+        kept = keep_answers(self.source.likelihood, answers, self.stream.axis)
+        return TaskProbe(inputs, kept, self.sampling.learnt().path)
 
     def _inputs(self) -> GaussianInputs | KeptInputs:
         kind, lead = self.kind, self.stream.axis

@@ -6,8 +6,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from fopng.core.tree import bytes_of, map_trees, tensors_in
+from fopng.core.layout import wide_dtype
+from fopng.core.tree import bytes_of, map_trees
 from fopng.core.vector import Vector
+from fopng.curvature.sampling import parameter_like
 from fopng.memory.replay_samples import Rehearser
 from fopng.optim.method import Method, Prepared, Running, State, Step, Taken
 from fopng.optim.task import Task
@@ -169,8 +171,9 @@ class Pipeline:
         state, running = self.method.end_task(self.state, self.running, task)
         if self.method.needs_probes:
             probe = task.prober.probe()
-            like = next(tensors_in(probe.answers)).new_zeros(probe.answers.shape[: probe.inputs.lead])
-            steering = Steering.new(like) if self.running.steering is None else self.running.steering
+            like = parameter_like(task.source, task.stream.parameters)
+            blank = torch.zeros(like.shape[: task.stream.axis], dtype=wide_dtype([like]), device=like.device)
+            steering = Steering.new(blank) if self.running.steering is None else self.running.steering
             state = replace(state, probes=(*self.state.probes, probe))
             running = replace(running, steering=steering.another_task())
         self.state, self.running, self._lost = state, running, lost

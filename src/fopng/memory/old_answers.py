@@ -1,0 +1,86 @@
+"""What a model answered, kept for later: as it was, or by its leading words where a vocabulary is large."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from fopng.core.likelihood import Categorical, Likelihood
+from fopng.core.tree import map_tree, node, tensors_in
+
+WORDS = 64
+"""Of a distribution over more words the leading ones are kept alone."""
+
+LEADING = 16
+"""So many of them."""
+
+STEPS = 1000
+"""To a nat: log-probabilities are kept as whole numbers."""
+
+
+@node
+@final
+@dataclass(frozen=True, eq=False)
+class LeadingAnswers:
+    """Distributions over many words: the likeliest as they were, the rest of the probability shared evenly.
+
+    Args:
+        logs: log-probabilities of the likeliest, int16 in 1/1000 nats, `[..., n, t, k]`.
+        places: which words they are, int32.
+        words: how many there are.
+    """
+
+    logs: Tensor
+    places: Tensor
+    words: int
+
+    @classmethod
+    def of(cls, outputs: Tensor) -> "LeadingAnswers":
+        """From logits, `[..., n, t, words]`."""
+        logs, places = outputs.float().log_softmax(-1).topk(LEADING)
+        return cls((logs * STEPS).round().clamp(min=-(2**15)).to(torch.int16), places.int(), outputs.shape[-1])
+
+    def rows(self, axis: int, index: Tensor) -> Tensor:
+        """The log-probabilities of some of the samples, `[..., n, t, words]`."""
+        places = self.places.index_select(axis, index).long()
+        logs = self.logs.index_select(axis, index).float() / STEPS
+        left = (1 - logs.exp().sum(-1, keepdim=True)).clamp(min=1e-6) / (self.words - LEADING)
+        return left.log().expand(*logs.shape[:-1], self.words).scatter(-1, places, logs)
+
+
+@node
+@final
+@dataclass(frozen=True, eq=False)
+class WholeAnswers:
+    """Answers as they were, `[..., n, *outputs]`."""
+
+    outputs: Tensor
+
+    def rows(self, axis: int, index: Tensor) -> Tensor:
+        """Those to some of the samples."""
+        return self.outputs.index_select(axis, index)
+
+
+OldAnswers: TypeAlias = LeadingAnswers | WholeAnswers
+"""What a model answered."""
+
+
+def keep_answers(likelihood: Likelihood, outputs: Iterable[Tensor], axis: int) -> OldAnswers:
+    """Answers to parts of some samples, as they are kept; what is given up is freed part by part.
+
+    Args:
+        likelihood: what they mean.
+        outputs: `[..., n, *outputs]` each.
+        axis: of the samples.
+    """
+
+    def shortened(part: Tensor) -> OldAnswers:
+        many = part.dim() > axis + 2 and part.shape[-1] > WORDS
+        return LeadingAnswers.of(part) if many and isinstance(likelihood, Categorical) else WholeAnswers(part)
+
+    parts = [shortened(part) for part in outputs]
+    columns = zip(*map(tensors_in, parts), strict=True)
+    joined = iter([torch.cat(column, axis) for column in columns])
+    return map_tree(lambda _: next(joined), parts[0])
