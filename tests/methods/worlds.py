@@ -15,6 +15,8 @@ from flat import named
 from fopng.optim import METHOD_NAMES
 
 METHODS = {name: getattr(fopng, name) for name in METHOD_NAMES}
+STEERED = "KroneckerFOPNG, steered"
+"""With a tolerance, as it is by default; by its name alone it has a fixed strength here."""
 PROJECTED = ("OGD", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 FISHER = ("FNG", "ONG", "NaturalOGD", "FOPNG", "FOPNGPreFisher")
 ELASTIC = ("EWC", "OnlineEWC")
@@ -84,7 +86,12 @@ def make(name: str, world: World, lr: float = 0.05, **settings: Any) -> fopng.Co
         # what a tolerance makes of it is in test_tolerance
         settings = {"tolerance": None, "rehearse": 0.0, "strength": 30.0, **settings}
     settings.setdefault("predict", world.ask)
-    return METHODS[name](world.model, lr, **settings)
+    return class_of(name)(world.model, lr, **settings)
+
+
+def class_of(name: str) -> Any:
+    """The optimizer of a name in a test."""
+    return METHODS[name.partition(",")[0]]
 
 
 def live(

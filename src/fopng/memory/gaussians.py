@@ -54,8 +54,7 @@ class GaussianInputs:
 
     Args:
         key: decides the draws, int64 `[...]`.
-        form: a batch of one sample: zeros in place of the numbers, and what all samples share.
-        kinds: the precision of each tensor of numbers, in their order.
+        form: a batch of one sample: zeros of their precision in place of the numbers, and what all samples share.
         target: which of the tensors holds the classes; None for none.
         labels: the class of each Gaussian; of that of all samples, the last, one of them.
         shares: how likely each Gaussian is, `[..., c]`.
@@ -66,7 +65,6 @@ class GaussianInputs:
 
     key: Tensor
     form: Batch
-    kinds: tuple[str, ...]
     target: int | None
     labels: Tensor
     shares: Tensor
@@ -113,7 +111,7 @@ class GaussianInputs:
         """Numbers `[..., n, i]` as a batch."""
         axis, n = self.lead, classes.shape[-1]
         sizes = [t.shape[axis + 1 :].numel() for t in numbers_in(self.form, axis)]
-        parts, kinds, place = iter(numbers.split(sizes, -1)), iter(self.kinds), iter(range(len(tensors_of(self.form))))
+        parts, place = iter(numbers.split(sizes, -1)), iter(range(len(tensors_of(self.form))))
 
         def filled(one: Tensor) -> Tensor:
             if next(place) == self.target:
@@ -121,7 +119,7 @@ class GaussianInputs:
             if not per_sample(one, axis, 1):
                 return one
             wide = one.expand(*one.shape[:axis], n, *one.shape[axis + 1 :])
-            return next(parts).reshape(wide.shape).to(getattr(torch, next(kinds))) if one.is_floating_point() else wide
+            return next(parts).reshape(wide.shape).to(one) if one.is_floating_point() else wide
 
         return map_tensors(filled, self.form)
 
@@ -219,10 +217,9 @@ def fit_gaussians(source: PerSampleGradients, stream: SampleStream, key: Tensor)
         sums.add(x.to(wide_dtype([x])), targets)
     if sums is None:
         raise ValueError("Expected samples of the task that ends, got none. Pass its training data.")
-    kinds = tuple(str(t.dtype).removeprefix("torch.") for t in numbers_in(form, axis))
     blank = map_tensors(lambda t: torch.zeros_like(t) if t.is_floating_point() else t, form)
     labels, *moments = sums.moments(stream)
-    return GaussianInputs(key, blank, kinds, target, labels, *stream.checked(moments, "finite inputs"))
+    return GaussianInputs(key, blank, target, labels, *stream.checked(moments, "finite inputs"))
 
 
 def _classes_of(source: PerSampleGradients, outputs: Tensor, targets: Tensor | None, axis: int) -> int:

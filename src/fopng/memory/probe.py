@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fopng.core.batch import Batch, sample_count, take, tensors_of
+from fopng.core.layout import wide_dtype
 from fopng.core.likelihood import Categorical
 from fopng.core.tree import node, tensors_in
 from fopng.curvature.sampling import SampleStream
@@ -126,7 +127,8 @@ class Prober:
         inputs, key = self._inputs(), self.sampling.key()
         parts = torch.arange(inputs.count, device=key.device).split(ASKED)
         answers = (self.sampling.answers(inputs.batch(rows)) for rows in parts)
-        kept = keep_answers(self.source.likelihood, answers, self.stream.axis)
+        wide = (part.to(wide_dtype([part])) for part in answers)
+        kept = keep_answers(self.source.likelihood, wide, self.stream.axis)
         return TaskProbe(inputs, kept, self.sampling.learnt().path)
 
     def _inputs(self) -> GaussianInputs | KeptInputs:

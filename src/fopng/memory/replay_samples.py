@@ -5,7 +5,7 @@ A block holds samples that can be joined: of one task, unless all tasks are answ
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, final
+from typing import Protocol, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from fopng.core.vector import Vector, broadcast
 from fopng.memory.replay_draws import Learnt, Sampled, join_alike, take_rows
 from fopng.parallel.collectives import Communicator
 from fopng.parallel.sharded_sampling import find
+
+T = TypeVar("T")
 
 
 @final
@@ -258,11 +260,11 @@ class SampleMemory:
         return [replace(d, path=self.learnt[block.task].path) for d, block in zip(drawn, blocks, strict=True)]
 
 
-def follow_model(memory: SampleMemory, before: Tensor, after: Tensor) -> SampleMemory:
+def follow_model(samples: T, before: Tensor, after: Tensor) -> T:
     """Go where the model went: tensors that were on its device, or of its precision, are so again.
 
     Args:
-        memory: the samples.
+        samples: a tree of them.
         before: a tensor of the kind that the model's parameters had.
         after: one of its parameters now.
     """
@@ -271,7 +273,7 @@ def follow_model(memory: SampleMemory, before: Tensor, after: Tensor) -> SampleM
         device = after.device if tensor.device == before.device else tensor.device
         return tensor.to(device, after.dtype if tensor.dtype == before.dtype else tensor.dtype)
 
-    return map_tree(moved, memory)
+    return map_tree(moved, samples)
 
 
 def whole_memory(memory: SampleMemory, communicator: Communicator, model: torch.device) -> SampleMemory:

@@ -159,7 +159,10 @@ class ContinualOptimizer(torch.optim.Optimizer):
             if not self._checked and (self.pipeline.needs.data or self.pipeline.needs.refresh):
                 check_answers(self.source, batches)
                 if self.method.needs_probes:
+                    # a look at the data draws nothing: a run that goes on does not look again
+                    state = self.generator.get_state()
                     self._data(batches).prober.check()
+                    self.generator.set_state(state)
                 self._checked = True
             if self._first_at_work is None:
                 self.pipeline.refresh(self._data(batches))

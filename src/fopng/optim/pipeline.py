@@ -101,7 +101,7 @@ class Pipeline:
         before = running
         if needs.samples and rehearser is not None:
             rehearsed, running = method.recall(state, running, rehearser)
-            total = raw if steering is None else self._with_rehearsal(raw, theta, steering, rehearser)
+            total = raw if steering is None else self._with_rehearsal(raw, steering, rehearser)
         step = Step(state, running, self._prepared, lr, theta, rehearsed)
         g = method.gradient(total, step)
         if self._summed:
@@ -118,7 +118,7 @@ class Pipeline:
         self.running = running
         return Taken(raw, g, v, step.prepared)
 
-    def _with_rehearsal(self, g: Vector, theta: Vector, steering: Steering, rehearser: Rehearser) -> Vector:
+    def _with_rehearsal(self, g: Vector, steering: Steering, rehearser: Rehearser) -> Vector:
         """The gradient of the loss and of rehearsing inputs that stand for those of an old task."""
         method, steered = self.method, self.method.tolerance is not None
         if steered and (method.rehearses or method.strength_is_weight):
@@ -126,7 +126,7 @@ class Pipeline:
         if not method.rehearses:
             return g
         old = rehearser.gradient(steering.to_rehearse(self.state.probes)) * method.rehearse
-        return g.extended(theta) + (old * steering.share_of_old if steered else old)
+        return g + (old * steering.share_of_old if steered else old)
 
     def _accumulated(self, g: Vector, running: Running) -> tuple[Vector, Running]:
         """Add a gradient to the running sum, `m <- momentum m + g`; parameters that take no part keep theirs."""

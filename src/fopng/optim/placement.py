@@ -1,13 +1,17 @@
 """Where a state is: moved with the model, gathered from the processes that share a run, and dealt out again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from fopng.core.tree import as_kind, map_children
+from fopng.memory.gaussians import GaussianInputs
+from fopng.memory.probe import KeptInputs, TaskProbe
 from fopng.memory.replay_samples import SampleMemory, dealt_memory, follow_model, whole_memory
+from fopng.optim.method import State
 from fopng.parallel.collectives import Communicator
 
 T = TypeVar("T")
@@ -22,9 +26,11 @@ def moved(tree: T, blank: Tensor, before: Tensor, after: Tensor) -> T:
         before: one of the kind that the model's parameters had when samples were kept.
         after: one of its parameters now.
     """
-    if isinstance(tree, SampleMemory):
-        return follow_model(tree, before, after)  # type: ignore[return-value]
-    if isinstance(tree, tuple) or _holds_samples(tree):
+    if isinstance(tree, (SampleMemory, KeptInputs)):
+        return follow_model(tree, before, after)
+    if isinstance(tree, GaussianInputs):
+        return replace(as_kind(tree, blank), form=follow_model(tree.form, before, after))
+    if isinstance(tree, (tuple, State, TaskProbe)):
         return map_children(lambda own: moved(own, blank, before, after), tree)
     return as_kind(tree, blank)
 
