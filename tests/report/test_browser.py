@@ -3,7 +3,7 @@
 import pytest
 
 from browser import find_chromium
-from fopng.lab.report.page import report_html
+from fopng.lab.report.page import Extra, report_html
 from sample_runs import diverged, laboratory, result
 from sweep_runs import held_out, on_test, two_settings
 
@@ -84,6 +84,21 @@ def test_hostile_names_are_text_and_stay_in_their_place(open_page, width):
     browser.evaluate(DRAW_ALL)
     assert browser.evaluate("document.querySelectorAll('img').length") == 0
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_script_in_markup_is_stopped_by_the_policy(browser, tmp_path):
+    harm = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'><svg onload='window.harm = 1'></svg>"
+    path = tmp_path / "page.html"
+    html = report_html(laboratory(["sgd"]), title="Results", extras=[Extra("More", harm)])
+    path.write_text(html, encoding="utf-8")
+    browser.open(path)
+    settled(browser)
+    assert browser.evaluate("typeof window.harm") == "undefined"
+    assert any("Content Security Policy" in str(complaint) for complaint in browser.complaints)
+    path.write_text(html.replace("Content-Security-Policy", "x"), encoding="utf-8")
+    browser.open(path)
+    settled(browser)
+    assert browser.evaluate("typeof window.harm") == "number", "the check would see it"
 
 
 POINT = """(() => {

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fopng.lab.runs.config import without_control
+
 
 def show_json(value: Any) -> None:
     """Print a value as JSON; paths become strings."""
@@ -28,7 +30,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
             overflow="fold" if last else "ellipsis",
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(without_control, row))
     Console(highlight=False, markup=False, emoji=False).print(table)
 
 

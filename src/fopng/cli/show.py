@@ -10,6 +10,7 @@ import typer
 from fopng.cli.commands import Show
 from fopng.cli.output import show_json, show_table
 from fopng.lab.benchmarks.registry import listing_order
+from fopng.lab.runs.config import plain_text
 from fopng.lab.runs.result import DamagedFileError, RunResult, read_result
 from fopng.lab.runs.scores import scores_of
 from fopng.lab.storage.locks import is_held
@@ -55,6 +56,8 @@ def _describe(folder: Path) -> dict[str, Any]:
     try:
         config = read_json(folder / "config.json")
         members = {name: config[name] for name in ("benchmark", "method", "seed", "protocol")}
+        for text in members.values():
+            plain_text(str(text), "a name")
     except (ValueError, TypeError, KeyError):
         members = {"benchmark": folder.parent.parent.name, "method": folder.parent.name, "seed": "?", "protocol": "?"}
     state, accuracy = _state(folder)

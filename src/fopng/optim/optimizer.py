@@ -22,7 +22,7 @@ from fopng.optim.first_task import FirstOptimizer, FirstTask, check_first
 from fopng.optim.groups import Groups, check_group, make_groups, of_model, rate_of
 from fopng.optim.method import Method, Running, State, Taken
 from fopng.optim.parameters import Parameters, check_finite
-from fopng.optim.pipeline import Pipeline
+from fopng.optim.pipeline import Pipeline, undone_on_failure
 from fopng.optim.placement import moved, shared
 from fopng.optim.replay_base import ModelRehearser
 from fopng.optim.resize import put_in_place, refuse_replaced, replaced_parameters, resize_state
@@ -165,7 +165,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
                     self.generator.set_state(state)
                 self._checked = True
             if self._first_at_work is None:
-                self.pipeline.refresh(self._data(batches))
+                with undone_on_failure(self.pipeline, self.generator):
+                    self.pipeline.refresh(self._data(batches))
 
     def end_task(self, batches: Iterable[Batch]) -> None:
         """End a task: store gradients, consolidate Fishers, whatever the method keeps.
@@ -181,11 +182,13 @@ class ContinualOptimizer(torch.optim.Optimizer):
         with torch.no_grad(), preserve_rng(self._trained.named.values()), no_autocast(self._trained.some):
             check_samples(batches, self.communicator)
             before = self.pipeline.running.steering
-            self.pipeline.end_task(self._data(batches))
-        warn_if_exceeded(before, self.method.tolerance)
+            with undone_on_failure(self.pipeline, self.generator):
+                self.pipeline.end_task(self._data(batches))
         self.tasks_done += 1
         self._open = False
         self._last = None
+        # a warning may be an error
+        warn_if_exceeded(before, self.method.tolerance)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -372,9 +375,11 @@ class ContinualOptimizer(torch.optim.Optimizer):
             return True
         rehearser = ModelRehearser(self.source, own.named, self.communicator)
         lr = rate_of(self.param_groups, own.named, pipeline.needs.one_rate, type(self).__name__)
-        taken = pipeline.step(raw, lr=lr, theta=own.values(), rehearser=rehearser, finite=finite)
-        self._last, self._version = taken, raw.version
-        own.subtract(taken.v)
+        with undone_on_failure(pipeline):
+            taken = pipeline.step(raw, lr=lr, theta=own.values(), rehearser=rehearser, finite=finite)
+            version = raw.version
+            own.subtract(taken.v)
+        self._last, self._version = taken, version
         pipeline.measure(rehearser)
         return True
 

@@ -1,5 +1,7 @@
 """A method at work: the one step that optimizers and the batched engine take, and the state that it changes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
 
@@ -181,6 +183,20 @@ class Pipeline:
     def forget_prepared(self) -> None:
         """Work out again what steps are made with."""
         self._prepared_for = None, 0, {}
+
+
+@contextmanager
+def undone_on_failure(pipeline: Pipeline, generator: torch.Generator | None = None) -> Iterator[None]:
+    """Do something wholly or not at all: when it fails, the state is as it was, and the same numbers are drawn again."""
+    state, running = pipeline.state, pipeline.running
+    drawn = None if generator is None else generator.get_state()
+    try:
+        yield
+    except BaseException:
+        pipeline.state, pipeline.running = state, running
+        if generator is not None and drawn is not None:
+            generator.set_state(drawn)
+        raise
 
 
 def _if_finite(finite: Tensor, running: Running, before: Running) -> Running:

@@ -13,6 +13,7 @@ from fopng.lab.benchmarks.registry import listing_order
 from fopng.lab.engine.observers import read_log
 from fopng.lab.engine.observers.progress import duration
 from fopng.lab.runs import scores
+from fopng.lab.runs.config import plain_text
 from fopng.lab.storage.locks import is_held
 from fopng.lab.storage.parsing import read_json
 
@@ -69,6 +70,8 @@ def progress_of(folder: Path, now: float) -> Progress | None:
     try:
         config = read_json(folder / "config.json")
         who = {name: config[name] for name in ("benchmark", "protocol", "method", "seed")}
+        for text in who.values():
+            plain_text(str(text), "a name")
     except (OSError, ValueError, TypeError, KeyError):
         return None
     seen = _seen(folder / "log.jsonl")

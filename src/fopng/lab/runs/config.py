@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,6 +130,21 @@ def differing(choices: Sequence[Mapping[str, Value]]) -> list[str]:
     return [name for name in names if len({canonical_json(choice.get(name)) for choice in choices}) > 1]
 
 
+def plain_text(value: str, name: str) -> str:
+    """A text from a file, refused if it holds characters that steer a terminal."""
+    if CONTROL.search(value):
+        raise ValueError(f"Expected {name or 'a name'} without control characters, got {value[:80]!r}. Use letters.")
+    return value
+
+
+def without_control(text: str) -> str:
+    """A text for a terminal: control characters as they are written in Python."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
 def _canonical(value: object, name: str) -> object:
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -162,6 +178,8 @@ def _checked(name: str, kind: object, value: object) -> object:
         raise TypeError(f"Expected {_wording(accepted)} for {name}, got {value!r}. Give one of that type.")
     if isinstance(value, Mapping):
         return FrozenMapping(value)
+    if isinstance(value, str):
+        return plain_text(value, name)
     return float(value) if float in accepted and isinstance(value, int) else value
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from fopng.lab.runs import scores
-from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, canonical_json, plain
+from fopng.lab.runs.config import FrozenMapping, RunConfig, Value, canonical_json, plain, plain_text
 from fopng.lab.storage.atomic import readable_json
 from fopng.lab.storage.parsing import read_json
 
@@ -222,4 +222,4 @@ def _number(name: str, value: object) -> float | None:
 def _names(experiments: object) -> tuple[str, ...]:
     if not isinstance(experiments, list | tuple) or not all(isinstance(name, str) and name for name in experiments):
         raise TypeError(f"Expected names of experiments, got {experiments!r}. Give a list of texts.")
-    return tuple(sorted(set(experiments)))
+    return tuple(sorted({plain_text(name, "experiments") for name in experiments}))

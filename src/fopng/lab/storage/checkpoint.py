@@ -5,15 +5,19 @@ rest, a safetensors file whose metadata holds as JSON what is no tensor. A file 
 single bit, is passed over. By hand, because `torch.save` notices no changed bit and its files have to be unpickled.
 """
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import safetensors.torch
+from safetensors import SafetensorError
 
 from fopng.lab.storage import atomic
+from fopng.lab.storage.parsing import parse_json
 from fopng.lab.storage.state import State, decode, encode
 
 FORMAT = 4
@@ -80,9 +84,10 @@ class Checkpoint:
         if not generation:
             return Restored(None, 0, tuple(damaged))
         tree, content = whole[generation]
-        # Copied to memory of their own: in the file they lie where they may, and on a CPU that can move the last bit.
-        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
-        return Restored(decode(tree, tensors), generation, tuple(damaged))
+        with _as_checkpoint_error(self.folder):
+            # Copied to memory of their own: in the file they lie where they may, and on a CPU that can move the last bit.
+            tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
+            return Restored(decode(tree, tensors), generation, tuple(damaged))
 
     def clear(self) -> None:
         """Remove both files."""
@@ -103,11 +108,25 @@ class Checkpoint:
                     f"Expected a whole checkpoint in {path}, got one cut short or changed. It was passed over."
                 )
                 continue
-            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            facts = json.loads(header["__metadata__"]["facts"])
-            _check_format(facts["format"], path)
-            found[facts["generation"]] = facts["state"], content
+            with _as_checkpoint_error(path):
+                header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
+                facts = parse_json(header["__metadata__"]["facts"])
+                _check_format(facts["format"], path)
+                found[int(facts["generation"])] = facts["state"], content
         return found
+
+
+@contextlib.contextmanager
+def _as_checkpoint_error(path: Path) -> Iterator[None]:
+    """A file that is whole, by its SHA-256, and lies about what is in it."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, SafetensorError) as error:
+        raise CheckpointError(
+            f"Expected a checkpoint in {path}, got a file that is made otherwise: {error}. Delete it to start over."
+        ) from error
 
 
 def _check_format(found: object, path: Path) -> None:

@@ -21,7 +21,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes) -> Any:
+def parse_json(content: bytes | str) -> Any:
     """The value that JSON describes."""
     try:
         return json.loads(content)

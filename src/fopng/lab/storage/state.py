@@ -50,7 +50,9 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor]) -> State:
     if kind == "array":
         return decode(content, tensors).numpy()
     name, dtype, shape = content
-    return tensors[name].view(getattr(torch, dtype)).reshape(shape)
+    if not isinstance(kind := getattr(torch, str(dtype), None), torch.dtype):
+        raise ValueError(f"Expected a dtype in a checkpoint, got {dtype!r}")
+    return tensors[name].view(kind).reshape(shape)
 
 
 @final
