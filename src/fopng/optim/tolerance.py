@@ -97,8 +97,9 @@ class Steering:
     def another_task(self) -> "Steering":
         """A task is done: it has lost nothing yet."""
         lost = torch.cat([self.lost, torch.zeros_like(self.push).unsqueeze(-1)], -1)
-        zero = torch.zeros_like(self.push)
-        return replace(self, lost=lost, push=zero, drift=zero, steps=0)
+        # each has memory of its own: runs side by side are written in place
+        push, drift = torch.zeros_like(self.push), torch.zeros_like(self.drift)
+        return replace(self, lost=lost, push=push, drift=drift, steps=0)
 
     def to_measure(self, probes: Sequence[TaskProbe]) -> Drawn:
         """Inputs of the task that is measured next."""
