@@ -65,6 +65,8 @@ class FactorSums:
         tied = _repeated([use.names[0] for use in uses])
         for use in uses:
             self._see_use(use, n, use.names[0] in tied)
+        for name in tied:
+            self._see_both([use for use in uses if use.names[0] == name])
         for names, own in others.items():
             for k, name in enumerate(names):
                 form = matrix_form(own.shapes[k])
@@ -92,6 +94,18 @@ class FactorSums:
         before = self._reached.get(weight, (use, None))[1]
         mask = use.signalled() if shared else None
         self._reached[weight] = use, mask if before is None or mask is None else before | mask
+
+    def _see_both(self, uses: list[Use]) -> None:
+        """Add twice the inner products of what a weight's two uses send back, as a table and in a product."""
+        tables, products = [use for use in uses if use.words], [use for use in uses if not use.words]
+        if len(tables) != 1 or len(products) != 1 or tables[0].a.shape[:-1] != products[0].a.shape[:-2]:
+            return
+        [table], [product] = tables, products
+        assert table.d is not None
+        assert product.d is not None
+        rows = table.a.unsqueeze(-2).expand(*product.a.shape[:-1], table.positions)
+        both = (product.a @ table.d.mT) * product.d.gather(-1, rows)
+        self._add(self._sums, (*_weight(product, tied=True), "both"), 2 * both.flatten(product.lead).sum(-1))
 
     def _see_inputs(self, weight: Weight, use: Use, mask: Tensor | None) -> None:
         if use.words:
@@ -140,11 +154,12 @@ class FactorSums:
             if key[2].startswith("diagonal "):
                 sums[*key[:2], key[2].removeprefix("diagonal ")] = DiagonalFactor(like(sums.pop(key)))
         weights = list(dict.fromkeys(key[:2] for key in sums))
+        both = {key[0][0]: sums.pop(key) for key in list(sums) if key[2] == "both"}
         parts: dict[str, list[tuple[Names, LayerMoments]]] = {}
         for weight in weights:
             own = {side: factor for (names, form, side), factor in sums.items() if (names, form) == weight}
             parts.setdefault(weight[0][0], []).append((weight[0], _moments(_form(weight[1]), own)))
-        return dict(_together(own) for own in parts.values())
+        return dict(_together(own, both.get(name)) for name, own in parts.items())
 
     def _gathered(self) -> dict[Key, LowRankFactor]:
         """The wide factors of all processes together."""
@@ -216,8 +231,13 @@ def _ratio(over: Tensor, under: Tensor) -> Tensor:
     return torch.where(under > 0, over / under, 0.0)
 
 
-def _together(uses: list[tuple[Names, LayerMoments]]) -> tuple[Names, LayerMoments]:
-    """The moments of a weight that is used in several ways: the sum of their Fishers' partial traces as one product."""
+def _together(uses: list[tuple[Names, LayerMoments]], both: Factor | None) -> tuple[Names, LayerMoments]:
+    """The moments of a weight that is used in several ways: the sum of their Fishers' partial traces as one product.
+
+    Args:
+        uses: the moments of each use.
+        both: what the trace has beside theirs, since gradients of a sample add up before they are squared.
+    """
     if len(uses) == 1:
         return uses[0]
     uses = sorted(uses, key=lambda own: (own[1].form.transposed, -len(own[0])))
@@ -233,10 +253,9 @@ def _together(uses: list[tuple[Names, LayerMoments]]) -> tuple[Names, LayerMomen
         G = _joined(G, scaled(sides[1], _ratio(new, trace(sides[1]))))
         total = total + new
     natural = trace(inputs)
-    moments = LayerMoments(
-        scaled(A, _ratio(natural, total)), scaled(G, _ratio(torch.ones_like(natural), natural)), first.form
-    )
-    return names, moments
+    exact = total if not isinstance(both, Tensor) else (total + both).clamp(min=0)
+    signals = scaled(scaled(G, _ratio(exact, total)), _ratio(torch.ones_like(natural), natural))
+    return names, LayerMoments(scaled(A, _ratio(natural, total)), signals, first.form)
 
 
 def _joined(one: Factor, other: Factor) -> Factor:
