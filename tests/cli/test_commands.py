@@ -207,3 +207,20 @@ def test_a_command_without_settings_says_nothing_of_them(fopng):
 def test_threads_follow_the_environment(told, expected, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", told)
     assert (threads_for("convnet"), threads_for("mlp")) == (expected, 1)
+
+
+class TestCoverage:
+    def test_a_model_of_ones_own(self, fopng, tmp_path, monkeypatch):
+        (tmp_path / "own.py").write_text(
+            "import torch\n\n\ndef made():\n"
+            "    return torch.nn.Linear(3, 2), (torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))\n\n\ndef wrong():\n    return 3\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        assert "100.0% of the parameters in matrices" in fopng("coverage own:made").out
+        assert fopng("coverage own:made --json").json["share"] == 1
+
+    @pytest.mark.parametrize("asked", ["own", "own:wrong"])
+    def test_what_is_no_model_is_refused(self, fopng, tmp_path, monkeypatch, asked):
+        (tmp_path / "own.py").write_text("def wrong():\n    return 3\n")
+        monkeypatch.chdir(tmp_path)
+        assert "Expected" in fopng(f"coverage {asked}", code=2).err

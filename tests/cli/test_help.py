@@ -63,6 +63,10 @@ def runs(tmp_path_factory, session_cache):
     folder = tmp_path_factory.mktemp("examples")
     text = 'benchmarks = ["split-digits"]\n[validation]\nseeds = [100]\n[test]\nseeds = [0]\n[methods.sgd]\nlr = [0.1, 0.2]\n'
     (folder / "mine.toml").write_text(text)
+    (folder / "mine.py").write_text(
+        "import torch\n\n\ndef model_and_batch():\n"
+        "    return torch.nn.Linear(3, 2), (torch.ones(4, 3), torch.tensor([0, 1, 1, 0]))\n"
+    )
     with pytest.MonkeyPatch.context() as place:
         place.chdir(folder)
         place.setenv("FOPNG_CACHE", str(session_cache))

@@ -257,7 +257,7 @@ class Methods:
 class Coverage:
     """The function takes no arguments and returns (model, batch), or (model, batch, predict). It is looked for here, too.
 
-    Example: fopng coverage train:model_and_batch
+    Example: fopng coverage mine:model_and_batch
     """
 
     function: Annotated[

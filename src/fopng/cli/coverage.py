@@ -27,7 +27,7 @@ def coverage(options: Coverage) -> None:
 def _made(name: str) -> dict[str, Any]:
     """What the function returns, by the names of the arguments of `fopng.coverage`."""
     if ":" not in name:
-        raise typer.BadParameter(f"Expected module:function, got {name!r}. Such as train:model_and_batch.")
+        raise typer.BadParameter(f"Expected module:function, got {name!r}. Such as mine:model_and_batch.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         made = resolve_name(name)()
