@@ -59,11 +59,14 @@ def test_it_is_told(tmp_path):
     class Listener:
         def observe(self, event):
             if isinstance(event, RunEnded):
-                told.append(event.outcome)
+                told.append(event)
 
     made = plans("sgd", range(2), settings=[{"lr": 0.02}, {"lr": EXPLODING}], precision="float32")
     side_by_side(made, tmp_path, own_observers=[[], [Listener()]])
-    assert told == ["diverged"]
+    [event] = told
+    assert (event.outcome, event.task) == ("diverged", 1)
+    assert event.step > 0
+    assert event.words == f"diverged in task 2 by step {event.step}"
 
 
 @pytest.mark.parametrize("rate", [1e5, 1e18])

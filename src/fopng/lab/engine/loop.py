@@ -150,7 +150,7 @@ class Loop:
         for r, alive in enumerate(self.backend.alive()):
             if not alive and r in self.going:
                 self.outcomes[r].status = "diverged"
-                self.own_audiences[r].tell(RunEnded("diverged", time.monotonic() - self.started))
+                self.own_audiences[r].tell(self._diverged())
         self.going = [r for r in self.going if self.outcomes[r].status == "finished"]
         return bool(self.going)
 
@@ -222,9 +222,13 @@ class Loop:
         losses = [loss for loss in self.backend.loss().reshape(-1).tolist() if isfinite(loss)]
         return {"loss": sum(losses) / len(losses) if losses else nan}
 
+    def _diverged(self) -> RunEnded:
+        tasks = self.backend.stages[min(self.position.stage, len(self.backend.stages) - 1)].tasks
+        return RunEnded("diverged", time.monotonic() - self.started, tasks[-1], self.position.done)
+
     def _tell_ended(self, how: Ending) -> None:
         seconds = time.monotonic() - self.started
-        self.audience.tell(RunEnded(how if self.going else "diverged", seconds))
+        self.audience.tell(RunEnded(how, seconds) if self.going else self._diverged())
         for r in self.going:
             self.own_audiences[r].tell(RunEnded(how, seconds))
 

@@ -97,6 +97,17 @@ class RunEnded:
     kind: ClassVar[str] = "run ended"
     outcome: Ending
     seconds: float
+    task: int | None = None
+    """Of a run that diverged: the task in which that was noticed."""
+    step: int | None = None
+    """How many steps had been taken by then."""
+
+    @property
+    def words(self) -> str:
+        """How it ended, and where if it diverged."""
+        return (
+            self.outcome if self.step is None else f"{self.outcome} in task {(self.task or 0) + 1} by step {self.step}"
+        )
 
 
 Event = RunStarted | TaskStarted | EpochStarted | StepDone | TaskEnded | Evaluated | RunEnded

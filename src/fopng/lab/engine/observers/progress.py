@@ -119,7 +119,7 @@ class ProgressLines(_Progress):
             self._started = now
             self._began = self._began or (now, self._whole())
         elif isinstance(event, RunEnded):
-            self._write(f"{event.outcome} after {duration(event.seconds)}")
+            self._write(f"{event.words} after {duration(event.seconds)}")
         elif now - self._written >= LINE_SECONDS:
             self._write(f"{100 * self._fraction:.0f} %, {self._left(now)}")
 
