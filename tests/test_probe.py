@@ -204,17 +204,37 @@ class TestAnswers:
         outputs = 4 * torch.randn(6, 5, 300)
         kept = keep_answers(fopng.Categorical(), outputs.split(2), 0)
         assert isinstance(kept, LeadingAnswers)
-        assert bytes_of(kept) < bytes_of(outputs) / 10
-        rows = torch.tensor([4, 1])
-        found, old = kept.rows(0, rows).softmax(-1), outputs[rows].softmax(-1)
-        top = old.topk(16).indices
-        assert torch.allclose(found.gather(-1, top), old.gather(-1, top), rtol=2e-3)
-        assert torch.allclose(found.sum(-1), torch.ones(2, 5), atol=1e-4)
+        assert bytes_of(kept) < bytes_of(outputs) / 6
+        old, now = (10 * outputs).softmax(-1), 4 * torch.randn(6, 5, 300)
+        kept = keep_answers(fopng.Categorical(), (10 * outputs).split(2), 0)
+        beside = kept.beside(now).softmax(-1)
+        top = old.topk(32).indices
+        assert torch.allclose(beside.gather(-1, top), old.gather(-1, top), rtol=2e-3, atol=1e-6)
+        assert torch.allclose(beside.sum(-1), torch.ones(6, 5), atol=1e-4)
+
+    def test_a_model_that_has_not_moved_has_lost_nothing(self):
+        torch.manual_seed(0)
+        outputs = torch.randn(6, 5, 300)
+        kept, likelihood = keep_answers(fopng.Categorical(), [outputs], 0), fopng.Categorical()
+        assert likelihood.divergence(outputs, kept.beside(outputs), 1).abs().max() < 1e-5
+
+    def test_the_divergence_is_that_over_the_leading_words_and_another(self):
+        torch.manual_seed(0)
+        old, now = 2 * torch.randn(4, 3, 100), 2 * torch.randn(4, 3, 100, dtype=torch.float64).requires_grad_()
+        kept, likelihood = keep_answers(fopng.Categorical(), [old], 0), fopng.Categorical()
+        top = old.topk(32).indices
+        p, q = (each.double().softmax(-1).gather(-1, top) for each in (old, now))
+        p, q = (torch.cat([each, 1 - each.sum(-1, keepdim=True)], -1) for each in (p, q))
+        expected = (p * (p / q).log()).sum(-1)
+        found = likelihood.divergence(now, kept.beside(now.detach()), 1)
+        assert torch.allclose(found, expected.mean(-1), atol=1e-3)
+        [gradient] = torch.autograd.grad(expected.sum(), now)
+        assert torch.allclose(-likelihood.distilled(now.detach(), kept.beside(now.detach()), 1.0), gradient, atol=1e-3)
 
     def test_answers_over_few_words_and_of_classes_stay_as_they_are(self):
         for outputs in (torch.randn(6, 5, 30), torch.randn(6, 300)):
             kept = keep_answers(fopng.Categorical(), outputs.split(4), 0)
-            assert torch.equal(kept.rows(0, torch.tensor([3])), outputs[3:4])
+            assert torch.equal(kept.rows(0, torch.tensor([3])).beside(outputs[3:4]), outputs[3:4])
 
 
 class TestKeyedRandom:

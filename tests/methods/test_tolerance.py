@@ -158,7 +158,7 @@ class TestTheParts:
         drawn = probe.to_measure(0, 48)
         with torch.no_grad():
             model[0].weight.mul_(0.7)
-        now, old = model(drawn.batch[0]).log_softmax(-1), drawn.answers.log_softmax(-1)
+        now, old = model(drawn.batch[0]).log_softmax(-1), drawn.answers.outputs.log_softmax(-1)
         expected = (old.exp() * (old - now)).sum(-1).mean()
         rehearser = ModelRehearser(optimizer.source, dict(model.named_parameters()))
         assert torch.allclose(rehearser.divergence(drawn), expected, rtol=1e-6)
@@ -172,7 +172,7 @@ class TestTheParts:
         [probe] = optimizer.pipeline.state.probes
         drawn = probe.to_rehearse(0, 8)
         x, y = torch.randn(5, 8).double(), torch.randint(3, (5,))
-        old = drawn.answers.log_softmax(-1).to(torch.float64)
+        old = drawn.answers.outputs.log_softmax(-1).to(torch.float64)
         divergence = F.kl_div(twin(drawn.batch[0]).log_softmax(-1), old, log_target=True, reduction="batchmean")
         (F.cross_entropy(twin(x), y) + 2.5 * divergence).backward()
         optimizer.begin_task()

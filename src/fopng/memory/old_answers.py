@@ -13,8 +13,11 @@ from fopng.core.tree import map_tree, node, tensors_in
 WORDS = 64
 """Of a distribution over more words the leading ones are kept alone."""
 
-LEADING = 16
+LEADING = 32
 """So many of them."""
+
+SMALLEST = 1e-6
+"""The others are at least as likely, together."""
 
 STEPS = 1000
 """To a nat: log-probabilities are kept as whole numbers."""
@@ -24,30 +27,37 @@ STEPS = 1000
 @final
 @dataclass(frozen=True, eq=False)
 class LeadingAnswers:
-    """Distributions over many words: the likeliest as they were, the rest of the probability shared evenly.
+    """Distributions over many words: the likeliest as they were, of the others how likely they were together.
 
     Args:
         logs: log-probabilities of the likeliest, int16 in 1/1000 nats, `[..., n, t, k]`.
         places: which words they are, int32.
-        words: how many there are.
     """
 
     logs: Tensor
     places: Tensor
-    words: int
 
     @classmethod
     def of(cls, outputs: Tensor) -> "LeadingAnswers":
         """From logits, `[..., n, t, words]`."""
         logs, places = outputs.float().log_softmax(-1).topk(LEADING)
-        return cls((logs * STEPS).round().clamp(min=-(2**15)).to(torch.int16), places.int(), outputs.shape[-1])
+        return cls((logs * STEPS).round().clamp(min=-(2**15)).to(torch.int16), places.int())
 
-    def rows(self, axis: int, index: Tensor) -> Tensor:
-        """The log-probabilities of some of the samples, `[..., n, t, words]`."""
-        places = self.places.index_select(axis, index).long()
-        logs = self.logs.index_select(axis, index).float() / STEPS
-        left = (1 - logs.exp().sum(-1, keepdim=True)).clamp(min=1e-6) / (self.words - LEADING)
-        return left.log().expand(*logs.shape[:-1], self.words).scatter(-1, places, logs)
+    def rows(self, axis: int, index: Tensor) -> "LeadingAnswers":
+        """Those to some of the samples."""
+        return map_tree(lambda own: own.index_select(axis, index), self)
+
+    def beside(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities to be compared with outputs: the others share theirs as they do in these.
+
+        Then the divergence is that of the distributions over the likeliest and "another", and so is its gradient.
+        """
+        logs, places, now = self.logs.to(outputs) / STEPS, self.places.long(), outputs.log_softmax(-1)
+        left, others = (
+            torch.log1p(-own.exp().sum(-1, keepdim=True).clamp(max=1 - SMALLEST))
+            for own in (logs, now.gather(-1, places))
+        )
+        return (now + left - others).scatter(-1, places, logs)
 
 
 @node
@@ -58,9 +68,13 @@ class WholeAnswers:
 
     outputs: Tensor
 
-    def rows(self, axis: int, index: Tensor) -> Tensor:
+    def rows(self, axis: int, index: Tensor) -> "WholeAnswers":
         """Those to some of the samples."""
-        return self.outputs.index_select(axis, index)
+        return WholeAnswers(self.outputs.index_select(axis, index))
+
+    def beside(self, outputs: Tensor) -> Tensor:
+        """Answers to be compared with outputs."""
+        return self.outputs.to(outputs)
 
 
 OldAnswers: TypeAlias = LeadingAnswers | WholeAnswers

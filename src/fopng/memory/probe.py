@@ -14,7 +14,7 @@ from fopng.core.batch import Batch, sample_count, take, tensors_of
 from fopng.core.layout import wide_dtype
 from fopng.core.likelihood import Categorical
 from fopng.core.tree import node, tensors_in
-from fopng.curvature.sampling import SampleStream
+from fopng.curvature.sampling import SampleStream, parameter_like
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.memory.gaussians import DRAWS, FIRST, GaussianInputs, fit_gaussians, is_targets, numbers_in, per_sample
 from fopng.memory.generated_texts import write_texts
@@ -94,11 +94,10 @@ class TaskProbe:
     def _window(self, start: int, end: int, turn: int, count: int) -> Drawn:
         lead, size = self.inputs.lead, end - start
         count = min(count, size)
-        place = next(tensors_in(self.answers)).device
-        rows = start + (turn * count + torch.arange(count, device=place)) % size
-        answers = self.answers.rows(lead, rows)
-        shares = answers.new_full((*answers.shape[:lead], count), 1 / count)
-        return Drawn(self.inputs.batch(rows), shares, answers, self.path)
+        like = next(tensors_in(self.answers))
+        rows = start + (turn * count + torch.arange(count, device=like.device)) % size
+        shares = torch.full((*like.shape[:lead], count), 1 / count, device=like.device)
+        return Drawn(self.inputs.batch(rows), shares, self.answers.rows(lead, rows), self.path)
 
 
 @final
@@ -124,8 +123,8 @@ class Prober:
 
     def probe(self) -> TaskProbe:
         """The inputs, and what the model answers to them now."""
-        inputs, key = self._inputs(), self.sampling.key()
-        parts = torch.arange(inputs.count, device=key.device).split(ASKED)
+        inputs = self._inputs()
+        parts = torch.arange(inputs.count, device=self._place).split(ASKED)
         answers = (self.sampling.answers(inputs.batch(rows)) for rows in parts)
         wide = (part.to(wide_dtype([part])) for part in answers)
         kept = keep_answers(self.source.likelihood, wide, self.stream.axis)
@@ -141,7 +140,11 @@ class Prober:
             return KeptInputs(_joined(kind, lead), lead)
         if self._drawable() == "generated":
             return KeptInputs(write_texts(self.source, self._few(), TEXTS, int(self.sampling.key())))
-        return fit_gaussians(self.source, self.stream, self.sampling.key())
+        return fit_gaussians(self.source, self.stream, self.sampling.key().to(self._place))
+
+    @property
+    def _place(self) -> torch.device:
+        return parameter_like(self.source, self.stream.parameters).device
 
     def _few(self) -> Batch:
         found = next(iter(self.stream.chunks(self.source, TEXTS, labels=False)), None)

@@ -15,6 +15,7 @@ from fopng.core.keyed_random import choose_rows, scrambled
 from fopng.core.likelihood import Likelihood
 from fopng.core.tree import map_tree, node, tensors_in
 from fopng.core.vector import Vector, broadcast
+from fopng.memory.old_answers import OldAnswers, WholeAnswers
 from fopng.memory.replay_draws import Learnt, Sampled, join_alike, take_rows
 from fopng.parallel.collectives import Communicator
 from fopng.parallel.sharded_sampling import find
@@ -30,14 +31,14 @@ class Drawn:
     Args:
         batch: `[..., n, ...]`.
         shares: the weight of each sample, `[..., n]`.
-        answers: what is to be answered, `[..., n, *outputs]`; None for the batch's own targets.
+        answers: what is to be answered; None for the batch's own targets.
         path: the parameters that it was answered through when its task ended; none where nobody need ask.
         temperature: by which both sides are divided before answers are compared; a number, or one a replica `[...]`.
     """
 
     batch: Batch
     shares: Tensor
-    answers: Tensor | None
+    answers: OldAnswers | None
     path: Sequence[str] = ()
     temperature: float | Tensor = 1.0
 
@@ -45,7 +46,7 @@ class Drawn:
         """Differentiate the loss, `-sum_n share_n mean log p(target_n | outputs_n)`, with respect to the outputs."""
         axes = self.shares.dim()
         if self.answers is not None:
-            s = likelihood.distilled(outputs, self.answers.to(outputs), broadcast(self.temperature, outputs))
+            s = likelihood.distilled(outputs, self.answers.beside(outputs), broadcast(self.temperature, outputs))
             s = s if targets is None else s * likelihood.counted(outputs, targets)
         else:
             assert targets is not None
@@ -175,7 +176,8 @@ class SampleBlock:
         batch, answers, here = self._taken(index)
         share = self.members.double() / (total * self.members.clamp(min=1, max=count))
         shares = torch.where(index < self.members.unsqueeze(-1), share.unsqueeze(-1), 0.0)
-        return Drawn(batch, shares if here is None else shares[here], answers)
+        told = None if answers is None else WholeAnswers(answers)
+        return Drawn(batch, shares if here is None else shares[here], told)
 
 
 def _rows_of(answers: Tensor | None, index: Tensor) -> Tensor | None:

@@ -152,7 +152,7 @@ def mean_divergence(source: PerSampleGradients, drawn: Drawn, parameters: Vector
     assert drawn.answers is not None
     outputs = source.answers(drawn.batch, parameters=parameters)[0]
     outputs = outputs.to(wide_dtype([outputs]))
-    each = source.likelihood.divergence(outputs, drawn.answers.to(outputs), drawn.shares.dim())
+    each = source.likelihood.divergence(outputs, drawn.answers.beside(outputs), drawn.shares.dim())
     return (each * drawn.shares.to(each)).sum(-1)
 
 

@@ -114,7 +114,7 @@ class StackedRehearser:
         assert drawn.answers is not None
         with evaluating(self._model.template):
             outputs = self._model.logits(x, int(task))
-        return (Categorical().divergence(outputs, drawn.answers, 2) * drawn.shares).sum(-1)
+        return (Categorical().divergence(outputs, drawn.answers.beside(outputs), 2) * drawn.shares).sum(-1)
 
     def gradient(self, drawn: Drawn) -> Vector:
         """The gradient of the loss on these samples, of the parameters that they reach."""
