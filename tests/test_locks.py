@@ -130,7 +130,7 @@ def test_whether_a_lock_is_held_can_be_seen_without_taking_it(tmp_path):
     assert path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish", b"{}", b'{"process": 1, "host": "elsewhere"}'])
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"[" * 100_000, b"{}", b'{"process": 1, "host": "elsewhere"}'])
 def test_a_file_that_a_dead_process_left_does_not_keep_a_run(tmp_path, content):
     path = tmp_path / "lock"
     path.write_bytes(content)

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fopng.lab.storage.atomic import is_alive
+from fopng.lab.storage.parsing import parse_json
 
 POLL_SECONDS = 0.05
 
@@ -71,9 +72,9 @@ def hold_when_free(path: Path, *, waiting: Callable[[], None] | None = None) -> 
 def _holder(path: Path) -> tuple[int, str] | None:
     """The process and host in a lock file; None when it says nothing legible, as in the moment of its creation."""
     try:
-        members = json.loads(path.read_bytes())
+        members = parse_json(path.read_bytes())
         return int(members["process"]), str(members["host"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
 
 
