@@ -32,7 +32,7 @@ class Range:
 
     def check(self, name: str, value: object) -> None:
         """Raise unless a value, or every replica's, is in the range."""
-        if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor | NoneType):
+        if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor | NoneType | tuple):
             raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.")
         require(abs(value) < LARGEST if isinstance(value, int) else True, f"Expected {name} below 2^63, got {value}.")
         try:
