@@ -496,3 +496,17 @@ def test_a_method_says_what_it_does_not_hold(monkeypatch):
     with pytest.warns(UserWarning, match=r"holds 20% of the parameters in matrices.*: 0\.weight\. See fopng\.coverage"):
         optimizer.end_task([batch])
     assert optimizer.diagnose().coverage == pytest.approx(24 / 120)
+
+
+def test_a_last_batch_of_one_sample_costs_nothing():
+    """Positions are the same for all samples, also where there is one."""
+    case = zoo.position_embedding()
+    source = PerSampleGradients(case.model, predict=case.ask)
+    alone = tuple(t[:1] for t in case.batch)
+    found = layer_moments(source, LoaderStream([case.batch, alone]), signals="observed")
+    again = layer_moments(source, LoaderStream([alone]), signals="observed")
+    assert not source._verifier.knowledge.alone
+    assert set(found.layers) == set(again.layers)
+    exact = oracle.sample_gradients(case.model, alone, 1, ask=case.ask)
+    total = sum(own.traces() for own in again.layers.values()) + sum(p.sum() for p in again.rest.parts.values())
+    torch.testing.assert_close(total, exact.square().sum(), **EXACT)

@@ -1,7 +1,7 @@
 """Run a model with given parameters, one replica or many, and record where they are used. Leaves the model unchanged."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -94,11 +94,14 @@ class TracedModel(nn.Module):
         # a model may change its input in place, and the first layer's input is kept
         given, batch = batch, map_tensors(torch.clone, batch)
         n = sample_count(batch, lead)
-        first = FirstCapture(Places(first_replica_of(values, lead)), partial(_is_shared, n=n))
+        # what is looked up in the first run must not be changed in place by it
+        alone = batch if lead == 0 else map_tensors(torch.clone, first_replica(batch, lead))
+        shared = partial(_is_shared, n=n, given=_memory_of(alone))
+        first = FirstCapture(Places(first_replica_of(values, lead)), shared)
         if lead == 0:
             outputs, targets, calls = *self._captured(first, values, rest, batch), first.calls
         else:
-            outputs, targets, calls = self._trace_replicas(first, values, rest, batch, lead)
+            outputs, targets, calls = self._trace_replicas(first, alone, values, rest, batch, lead)
         self._rows(outputs, targets, n, lead)
         return ForwardTrace(outputs, targets, calls, first.touched, given, values, rest, lead)
 
@@ -151,12 +154,10 @@ class TracedModel(nn.Module):
             return self.run(values, rest, batch)
 
     def _trace_replicas(
-        self, first: FirstCapture, values: State, rest: State, batch: Batch, lead: int
+        self, first: FirstCapture, alone: Batch, values: State, rest: State, batch: Batch, lead: int
     ) -> tuple[Tensor, Tensor | None, list[SiteCall]]:
         """Run all replicas at once under `vmap`; the first one, run alone, tells what is recorded."""
         replicas = next(iter(values.values())).shape[:lead]
-        # what is looked up in the first run must not be changed in place by it
-        alone = map_tensors(torch.clone, first_replica(batch, lead))
         self._captured(first, first_replica_of(values, lead), rest, alone)
         zeros = [
             torch.zeros((), dtype=zero.dtype, device=zero.device, requires_grad=True).expand(*replicas, *zero.shape)
@@ -176,9 +177,21 @@ class TracedModel(nn.Module):
         return outputs, None if isinstance(targets, tuple) else targets, calls
 
 
-def _is_shared(rows: Tensor, n: int) -> bool:
-    """Whether rows of a table are looked up for all samples at once: `[1, t]` or `[t]`."""
+def _is_shared(rows: Tensor, n: int, given: Collection[int]) -> bool:
+    """Whether rows of a table are looked up for all samples at once: `[1, t]` or `[t]`.
+
+    Args:
+        rows: that.
+        n: the number of samples; of one alone the shape does not tell.
+        given: where the samples' own tensors are in memory.
+    """
+    if n == 1 and rows.dim() > 1:
+        return rows.shape[0] == 1 and rows.untyped_storage().data_ptr() not in given
     return rows.dim() > 0 and rows.shape[0] != n and (rows.dim() == 1 or rows.shape[0] == 1)
+
+
+def _memory_of(batch: Batch) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors_of(batch)}
 
 
 def first_replica_of(values: State, lead: int) -> State:
