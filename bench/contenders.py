@@ -40,9 +40,6 @@ CONTENDERS: dict[str, Make] = {
     ),
     "ncl": lambda model, predict, m: fopng.NCL(model, 1e-4, predict=predict, fisher_samples=512),
     "fopng-k": lambda model, predict, m: fopng.KroneckerFOPNG(model, 1e-4, predict=predict, fisher_samples=512),
-    "fopng-k (averaging)": lambda model, predict, m: fopng.KroneckerFOPNG(
-        model, 1e-4, predict=predict, fisher_samples=512, averaging=0.2
-    ),
 }
 
 STORES = ("ogd", "ong", "natural-ogd", "fopng", "fopng (orthogonal)", "fopng-prefisher")

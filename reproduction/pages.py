@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from fopng.lab.runs.result import RunResult
-from reproduction import numbers, study, tables
+from reproduction import numbers, tables
 from reproduction.pictures import pictures
 from reproduction.tolerance.summary import tolerance
 
@@ -23,10 +23,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "bench-core": numbers.core,
     "bench-fishers": numbers.fishers,
     "bench-replicas": numbers.replicas,
-    "default": study.at_default,
     "tolerance": tolerance,
-    "tuned-split-cifar10": study.tuned("split-cifar10"),
-    "tuned-split-cifar100": study.tuned("split-cifar100"),
 }
 """By the first word that a page gives the block; the others are arguments."""
 

@@ -65,7 +65,6 @@ PAPERS = ("sgd", "adam", "ewc", "fng", "ogd", "fopng", "fopng-prefisher")
 FINDINGS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     **{name: (name, "comparison/paper", PAPERS) for name in STREAMS},
     "bent": ("split-mnist", "chosen/methods", ("sgd", "ewc", "fopng", "gpm", "sgp", "ncl", "fopng-k")),
-    "relative": ("split-cifar10", "chosen/cifar", ("ncl", "fopng-k")),
     "replay": ("split-mnist", "chosen/methods", ("er", "gem", "a-gem", "fopng-k")),
     "damping": ("split-mnist", "ablation/damping", ("fopng",)),
 }

@@ -17,9 +17,6 @@ SENTENCE_WORDS, CELL_WORDS = 25, 12
 GENERATED = ("api/", "_build/", "commands.md", "changelog.md", "results/claims.md", "results/tables.md")
 """Written by commands, below docs."""
 
-APPENDIX = ("results/fopng-k-study.md",)
-"""Put aside; not counted."""
-
 KNOWN = {
     *(
         "CPU",
@@ -70,7 +67,7 @@ BLOCK = re.compile(r"<!-- numbers:.*?-->.*?<!-- end -->", re.DOTALL)
 def pages() -> list[Path]:
     """The written pages of the site."""
     found = sorted([*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")])
-    return [page for page in found if not page.relative_to(DOCS).as_posix().startswith((*GENERATED, *APPENDIX))]
+    return [page for page in found if not page.relative_to(DOCS).as_posix().startswith(GENERATED)]
 
 
 def text_of(page: Path) -> str:
