@@ -17,6 +17,10 @@ LARGEST = 2**63
 """Whole numbers that torch can hold are below it."""
 
 
+LARGEST_FLOAT = 3e38
+"""Numbers that float32 can hold are below it."""
+
+
 @final
 @dataclass(frozen=True)
 class Range:
@@ -35,6 +39,8 @@ class Range:
         if isinstance(value, bool) or not isinstance(value, Real | torch.Tensor | NoneType | tuple):
             raise TypeError(f"Expected {name} to be a number {self.words}, got {value!r}.")
         require(abs(value) < LARGEST if isinstance(value, int) else True, f"Expected {name} below 2^63, got {value}.")
+        huge = isinstance(value, float) and LARGEST_FLOAT < abs(value) < inf
+        require(not huge, f"Expected {name} below {LARGEST_FLOAT:.0e}, got {value}.")
         try:
             inside = bool(torch.as_tensor(self.test(value)).all())
         except TypeError:
