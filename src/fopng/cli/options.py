@@ -52,7 +52,7 @@ _WHAT, _HOW = "What is run", "How it is run"
 BenchmarkArgument = Annotated[
     str,
     typer.Argument(
-        help="A benchmark (see: fopng benchmarks), a folder of images, or module:function.",
+        help="A benchmark (see: fopng benchmarks), a folder of images, or module:function (which is run).",
         autocompletion=complete_benchmarks,
         show_default=False,
     ),
@@ -149,7 +149,7 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="mlp, convnet or module:function; the paper's for such images when left out.",
+        help="mlp, convnet or module:function (which is run); the paper's for such images when left out.",
         show_default=False,
         rich_help_panel=_WHAT,
     ),
