@@ -84,13 +84,17 @@ class GaussianInputs:
 
     def batch(self, rows: Tensor) -> Batch:
         """The inputs of these numbers, int64 `[n]`, in the form of the task's batches."""
-        numbers = self._drawn(rows) if self._held is None else self._held.index_select(self.lead, rows)
-        return self._formed(numbers, self.labels[self._chosen(rows)])
+        if self._held is None:
+            return self._formed(self._drawn(rows), self.labels[self._chosen(rows)])
+        numbers, classes = (own.index_select(self.lead, rows) for own in self._held)
+        return self._formed(numbers, classes)
 
     @cached_property
-    def _held(self) -> Tensor | None:
+    def _held(self) -> tuple[Tensor, Tensor] | None:
+        """All draws and their classes, where they are not too large."""
         bytes_of_one = self.means[..., :1, :].numel() * self.means.element_size()
-        return None if DRAWS * bytes_of_one > CACHED else self._drawn(torch.arange(DRAWS, device=self.key.device))
+        every = torch.arange(DRAWS, device=self.key.device)
+        return None if DRAWS * bytes_of_one > CACHED else (self._drawn(every), self.labels[self._chosen(every)])
 
     def _chosen(self, rows: Tensor) -> Tensor:
         """Of which Gaussian each draw is, int64 `[..., n]`."""

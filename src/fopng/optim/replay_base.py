@@ -20,6 +20,7 @@ from fopng.memory.replay_draws import TaskSamples
 from fopng.memory.replay_samples import Drawn, Rehearser, ReplayCounters, SampleBlock, SampleMemory
 from fopng.optim.method import Method, Needs, Running, State
 from fopng.optim.settings import settings
+from fopng.optim.undisturbed import evaluating
 from fopng.parallel.collectives import SINGLE_PROCESS, Communicator
 
 
@@ -141,21 +142,6 @@ class HeadChanged(UserWarning):
     """Samples of an old task are answered through another head than when it was learnt."""
 
 
-def mean_divergence(source: PerSampleGradients, drawn: Drawn, parameters: Vector | None = None) -> Tensor:
-    """The mean divergence of a model's answers to samples from those that are to be answered, `[*lead]`.
-
-    Args:
-        source: the model.
-        drawn: the samples.
-        parameters: those of replicas; None for the model's own.
-    """
-    assert drawn.answers is not None
-    outputs = source.answers(drawn.batch, parameters=parameters)[0]
-    outputs = outputs.to(wide_dtype([outputs]))
-    each = source.likelihood.divergence(outputs, drawn.answers.beside(outputs), drawn.shares.dim())
-    return (each * drawn.shares.to(each)).sum(-1)
-
-
 @final
 class ModelRehearser:
     """An optimizer's model, in the mode that it is trained in: old samples are learnt as new ones are, dropout included.
@@ -201,7 +187,13 @@ class ModelRehearser:
 
     def divergence(self, drawn: Drawn) -> Tensor:
         """How far the answers to these samples are now from those that are to be answered, dropout off: the mean, `[]`."""
-        found, processes = mean_divergence(self._source, drawn), self._communicator
+        assert drawn.answers is not None
+        source, processes = self._source, self._communicator
+        with torch.no_grad(), evaluating(source.model):
+            outputs = source.predict(source.model, drawn.batch)[0]
+        outputs = outputs.to(wide_dtype([outputs]))
+        each = source.likelihood.divergence(outputs, drawn.answers.beside(outputs), drawn.shares.dim())
+        found = (each * drawn.shares.to(each)).sum(-1)
         return found if processes.count == 1 else processes.sum(found.clone()) / processes.count
 
 

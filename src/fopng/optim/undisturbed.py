@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @contextmanager
@@ -24,6 +24,18 @@ def preserve_rng(parameters: Iterable[Tensor]) -> Iterator[None]:
         finally:
             random.setstate(python)
             numpy.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every module is back in its own."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def no_autocast(like: Tensor) -> AbstractContextManager[object]:

@@ -1,7 +1,6 @@
 """What runs answer to the samples of their tasks: how many rightly, and how far from what they answered when a task ended."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
 from typing import final
 
@@ -13,6 +12,7 @@ from fopng.lab.data.splits import Split
 from fopng.lab.engine.plan import Evaluation, Part, Row
 from fopng.lab.engine.seeds import Seeds
 from fopng.lab.engine.stages import in_precision, whole_split
+from fopng.optim.undisturbed import evaluating
 
 Answers = Iterable[tuple[Tensor, Tensor]]
 """What R runs answer, batch by batch, as logits `[R, n, ..., classes]`, with the targets `[R, n, ...]`."""
@@ -98,18 +98,6 @@ def answers_of(model: nn.Module, split: Split, task: int, seeds: Seeds, device: 
     with evaluating(model):
         for x, y in whole_split(split, seeds, device):
             yield model(in_precision(x, dtype), task=task)[None], y[None]
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every module is back in its own."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def split_of(stream: TaskStream, task: int, part: Part) -> Split:

@@ -13,7 +13,7 @@ from fopng.lab.engine.batched.data import StackedSamples, StackedStream
 from fopng.lab.engine.batched.replay import StackedTaskSamples
 from fopng.lab.engine.batched.state import StackedRuns
 from fopng.lab.engine.batched.step import Stepper
-from fopng.lab.engine.evaluation import Answers, evaluating, split_of
+from fopng.lab.engine.evaluation import Answers, split_of
 from fopng.lab.engine.loop import SAVE_SECONDS, Loop
 from fopng.lab.engine.observers import Audience, Observer
 from fopng.lab.engine.plan import Outcome, Part, Plan
@@ -22,6 +22,7 @@ from fopng.lab.engine.streams import StreamScheduler
 from fopng.lab.storage.checkpoint import Checkpoint
 from fopng.optim.diagnostics import diagnosis_of
 from fopng.optim.task import Task
+from fopng.optim.undisturbed import evaluating
 
 STEPS_AT_A_TIME = 16
 """Steps after which another group of runs on the same device may go on."""

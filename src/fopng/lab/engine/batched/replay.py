@@ -17,11 +17,11 @@ from fopng.curvature.low_rank import join_rows
 from fopng.gradients.per_sample import PerSampleGradients
 from fopng.lab.engine.batched.data import StackedStream
 from fopng.lab.engine.batched.model import StackedModel
-from fopng.lab.engine.evaluation import evaluating
 from fopng.lab.engine.stages import predict_task
 from fopng.memory.replay_draws import FEW, KEYS, RANKS, Learnt, Sampled, same_answers
 from fopng.memory.replay_samples import Drawn
 from fopng.optim.replay_base import stacked
+from fopng.optim.undisturbed import evaluating
 
 ASKED = 64
 """Samples of each run in one forward pass: a convolution of many runs needs much memory."""
