@@ -12,6 +12,7 @@ from fopng.core.likelihood import Bernoulli, Categorical, Gaussian
 from fopng.core.tree import from_plain, to_plain
 from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.memory.old_answers import WholeAnswers
 from fopng.memory.replay_draws import BatchSamples, Learnt, Sampled, draw_samples, take_rows
 from fopng.memory.replay_samples import Drawn, SampleBlock, SampleMemory, follow_model
 from fopng.optim.replay_base import ReplayRunning
@@ -213,14 +214,14 @@ class TestSignal:
         softened = (old / temperature).softmax(-1)
         loss = -(softened * (z / temperature).log_softmax(-1)).sum(-1).mean()
         [expected] = torch.autograd.grad(loss, z)
-        drawn = Drawn(None, torch.full((6,), 1 / 6), old, temperature=temperature)
+        drawn = Drawn(None, torch.full((6,), 1 / 6), WholeAnswers(old), temperature=temperature)
         found = drawn.signal(Categorical(), z.detach(), None)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
     @pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli(), Gaussian(0.5)])
     def test_the_old_answer_is_where_distillation_rests(self, likelihood):
         old = torch.randn(6, 3, dtype=torch.float64)
-        drawn = Drawn(None, torch.full((6,), 1 / 6), old, temperature=2.0)
+        drawn = Drawn(None, torch.full((6,), 1 / 6), WholeAnswers(old), temperature=2.0)
         assert not drawn.signal(likelihood, old, None).any()
         assert (drawn.signal(likelihood, old + torch.eye(3).repeat(2, 1), None) * torch.eye(3).repeat(2, 1)).sum() > 0
 

@@ -11,6 +11,7 @@ from fopng.lab.benchmarks.models import MLP, ConvNet, Network, drawn_from
 from fopng.lab.engine.batched import replay
 from fopng.lab.engine.batched.model import StackedModel
 from fopng.lab.engine.batched.replay import StackedRehearser
+from fopng.memory.old_answers import WholeAnswers
 from fopng.memory.replay_samples import Drawn
 from replicas.pairs import assert_same_runs, plans
 from small_runs import stream
@@ -113,7 +114,9 @@ def test_each_gradient_is_its_own(name, monkeypatch):
 
 def test_draws_of_other_sizes_and_of_answers_go_alone(monkeypatch):
     model = stacked("heads")
-    told = Drawn(drawn("heads", 0).batch, torch.ones(2, 4, dtype=torch.float64), torch.randn(2, 4, 3).double())
+    told = Drawn(
+        drawn("heads", 0).batch, torch.ones(2, 4, dtype=torch.float64), WholeAnswers(torch.randn(2, 4, 3).double())
+    )
     draws = [*(drawn("heads", task, count) for task, count in ((0, 4), (1, 4), (2, 5))), told, told, drawn("heads", 1)]
     expected, _ = one_by_one(model, draws, None)
     asked = passes(model, monkeypatch)
