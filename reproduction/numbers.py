@@ -29,19 +29,6 @@ CHOSEN = ("chosen/methods", "chosen/cifar")
 LEVEL = 0.05
 
 
-def readme(results: Sequence[RunResult]) -> str:
-    """Five contenders, tuned, on the paper's five streams; bold for the best and for what cannot be told from it."""
-    every = _exploded(results)
-    rows = []
-    for benchmark, title in STREAMS.items():
-        runs = _printed_form(every[(every.benchmark == benchmark) & every.experiments.isin(CHOSEN)])
-        scores = {method: _by_seed(runs[runs.method == method]) for method in CONTENDERS}
-        best = _level_with_the_best(scores)
-        cells = [_cell(Estimate.of(list(found.values())), bold=method in best) for method, found in scores.items()]
-        rows.append([title, *cells])
-    return table(["", *(f"`{name}`" if name == "fopng-k" else name.upper() for name in CONTENDERS)], rows)
-
-
 def finding(results: Sequence[RunResult], benchmark: str, *methods: str) -> str:
     """Methods on a stream under each condition, or on all of them tuned (`all`)."""
     every = _exploded(results)

@@ -15,7 +15,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "comparisons": tables.comparisons,
     "choices": tables.choices,
     "ablations": tables.ablations,
-    "readme": numbers.readme,
     "finding": numbers.finding,
     "ablation": numbers.ablation,
     "streams": numbers.streams,

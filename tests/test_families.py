@@ -10,6 +10,7 @@ from fopng.curvature.estimate import layer_moments
 from fopng.curvature.factor_sums import matrix_form
 from fopng.curvature.sampling import LoaderStream
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.memory.generated_texts import write_texts
 
 torchvision_ops.define_missing()
 transformers = pytest.importorskip("transformers")
@@ -189,3 +190,30 @@ def test_every_matrix_has_a_kronecker_product(name):
             torch.testing.assert_close(own.traces(), expected, rtol=1e-7, atol=1e-12 * float(total))
     for own, part in found.rest.parts.items():
         torch.testing.assert_close(part.sum(), exact[own], rtol=1e-7, atol=1e-12 * float(total))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_language_model_writes_its_own_texts(family):
+    """By its own `generate`, without padding, the same for the same seed, and as batches of its kind have them."""
+    if family == "llama":
+        config = transformers.LlamaConfig(**SMALL, **ENDS)
+        model = transformers.LlamaForCausalLM(config)
+    else:
+        config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=16, **ENDS)
+        model = transformers.GPT2LMHeadModel(config)
+    model.train()
+    tokens = words()
+    batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
+
+    def ask(model, batch):
+        outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        return outputs[:, :-1], batch["labels"][:, 1:]
+
+    source = PerSampleGradients(model, predict=ask)
+    first, again = (write_texts(source, batch, 70, seed=3) for _ in range(2))
+    written = first["input_ids"]
+    assert written.shape == (70, 7)
+    assert torch.equal(written, again["input_ids"])
+    assert set(written[:, 0].tolist()) <= set(tokens[:, 0].tolist())
+    assert torch.equal(first["labels"], written)
+    assert model.training

@@ -31,7 +31,7 @@ DEFAULT_NAME = f"tolerance-{DEFAULT:g}"
 
 
 def tolerance(results: object, what: str) -> str:
-    """One of the tables: `delivered`, `reached`, `accuracy`, `texts` or `bytes`."""
+    """One of the tables: `delivered`, `reached`, `accuracy`, `texts`, `bytes` or `meaning`."""
     return SUMMARIES[what](Grid(load_records(FOLDER)))
 
 
@@ -121,6 +121,18 @@ def accuracy(grid: Grid) -> str:
     return table(["in the end", titles[0], "best fixed strength", *titles[1:]], rows)
 
 
+def short(grid: Grid) -> str:
+    """What the default really loses, and where it ends, beside plain training and the best fixed strength."""
+    rows = []
+    for stream in grid.streams():
+        best = grid.best_fixed(stream)
+        names = (PLAIN, *([] if best is None else [best]), DEFAULT_NAME)
+        scores = (_score(grid, stream, name, final_of) for name in names)
+        rows.append([STREAMS[stream].title, *scores, _plain(grid.estimate(stream, DEFAULT_NAME, lost_of))])
+    heads = ["", "plain training", "best fixed strength", "`fopng-k`, asked 0.1", "really lost"]
+    return table(heads, rows)
+
+
 def texts(grid: Grid) -> str:
     """Python to C: losses, and the shares of what is forgotten and learnt without anything that holds it back."""
     rows = []
@@ -148,12 +160,28 @@ def kept(grid: Grid) -> str:
     return table(["", "kept", CONTENDERS[DEFAULT_NAME].title, "samples that fit", "replay"], rows)
 
 
+def meaning(grid: Grid) -> str:
+    """What a loss in nats is in points of accuracy, or in the logarithm of the perplexity: means over old tasks in the end."""
+    rows = []
+    for stream in grid.streams():
+        cells = []
+        for name in (DEFAULT_NAME, PLAIN):
+            lost, fell = (grid.estimate(stream, name, number) for number in (lost_of, _fallen))
+            scale, digits, unit = (1.0, 3, " nats") if is_text(stream) else (100.0, 1, " points")
+            cells += [_plain(lost), f"{scale * fell.mean:.{digits}f}{unit}" if fell.count else ""]
+        rows.append([STREAMS[stream].title, *cells])
+    titles = [CONTENDERS[name].title for name in (DEFAULT_NAME, PLAIN)]
+    return table(["", *(words for title in titles for words in (f"{title}: lost", "worse by"))], rows)
+
+
 SUMMARIES: Mapping[str, Callable[[Grid], str]] = {
     "delivered": delivered,
     "reached": reached,
     "accuracy": accuracy,
+    "short": short,
     "texts": texts,
     "bytes": kept,
+    "meaning": meaning,
 }
 """By the word that a page gives."""
 
@@ -192,6 +220,13 @@ def _beside_plain(grid: Grid, name: str) -> Sequence[tuple[Record, Record]]:
 def _number(value: float | None) -> float:
     assert value is not None
     return value
+
+
+def _fallen(record: Record) -> float:
+    """By how much old tasks are worse in the end than just learnt, the mean."""
+    score, sign = record.measured.score, -1 if is_text(record.cell.stream) else 1
+    pairs = [(_number(score[task][task]), _number(score[-1][task])) for task in range(len(score) - 1)]
+    return sign * sum(before - now for before, now in pairs) / len(pairs)
 
 
 def _on_python(record: Record) -> float:

@@ -1,12 +1,17 @@
 """Texts that a causal language model writes: what it remembers itself by, without any old data."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fopng.core.batch import Batch, map_tensors, sample_count, take, tensors_of
+from fopng.core.batch import Batch, join, map_tensors, sample_count, take, tensors_of
 from fopng.gradients.per_sample import PerSampleGradients
+from fopng.gradients.tracing import undisturbed
+
+AT_A_TIME = 64
+"""Texts that are written side by side."""
 
 
 def write_texts(source: PerSampleGradients, batch: Batch, count: int, seed: int) -> Batch:
@@ -19,25 +24,52 @@ def write_texts(source: PerSampleGradients, batch: Batch, count: int, seed: int)
         count: how many texts.
         seed: of what is drawn.
     """
-    few = take(batch, torch.arange(count) % sample_count(batch))
+    every = take(batch, torch.arange(count) % sample_count(batch))
+    parts = [take(every, rows) for rows in torch.arange(count).split(AT_A_TIME)]
+    return join([_written(source, part, seed + number) for number, part in enumerate(parts)])
+
+
+def _written(source: PerSampleGradients, few: Batch, seed: int) -> Batch:
+    """These samples with other tokens, but for the first."""
     tokens = _tokens(few)
     roles = [_role(t, tokens) for t in tensors_of(few)]
-    length, generator = tokens.shape[1], torch.Generator().manual_seed(seed)
 
     def formed(written: Tensor, end: int) -> Batch:
-        """The samples with other tokens, up to a place."""
         given = iter(roles)
         return map_tensors(lambda t: next(given)(t, written, end), few)
 
+    length = tokens.shape[1]
+    if hasattr(source.model, "generate"):
+        return formed(_generated(source.model, tokens[:, :1], length, seed), length)
     # where predict leaves the last position out, one more token is needed for the outputs at the one before
     short = length - source.answers(take(few, torch.arange(1)))[0].shape[1]
-    written = tokens
+    generator, written = torch.Generator().manual_seed(seed), tokens
     for place in range(1, length + 1 - short):
         outputs = source.answers(formed(written, place + short))[0]
         p = outputs[:, place - 1].float().softmax(-1).cpu()
         drawn = torch.multinomial(p, 1, generator=generator).to(tokens)
         written = torch.cat([written[:, :place], drawn, written[:, place + 1 :]], 1)
     return formed(written, length)
+
+
+def _generated(model: Any, first: Tensor, length: int, seed: int) -> Tensor:
+    """Texts that a model of transformers writes, which does not read all that it has written again for each token."""
+    with undisturbed(model):
+        torch.manual_seed(seed)
+        device = next(model.parameters()).device
+        found: Tensor = model.generate(
+            input_ids=first.to(device),
+            attention_mask=torch.ones_like(first, device=device),
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+            temperature=1.0,
+            # one more, which may be a target
+            min_new_tokens=length,
+            max_new_tokens=length,
+            pad_token_id=0,
+        )
+    return found.detach().to(first.device)
 
 
 Role = Callable[[Tensor, Tensor, int], Tensor]
