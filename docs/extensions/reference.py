@@ -3,7 +3,7 @@
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import getdoc, isclass
+from inspect import getdoc, isclass, isfunction
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -79,6 +79,7 @@ def _top() -> str:
     names = sorted(fopng.__all__, key=str.lower)
     classes = [name for name in names if isclass(getattr(fopng, name))]
     blocks = [f".. autoclass:: {_home(name)}\n   :members:\n   :show-inheritance:" for name in classes]
+    blocks += [f".. autofunction:: {_home(name)}" for name in names if isfunction(getattr(fopng, name))]
     return _heading("fopng") + "\n\n".join([(getdoc(fopng) or ""), *blocks])
 
 

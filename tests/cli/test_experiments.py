@@ -41,9 +41,9 @@ def run(fopng, tmp_path):
 
 
 def results_there(folder):
-    """Every result with what doing it cost, which no run would come to again; less the experiments that asked for it."""
+    """Every result with what doing it cost, which no run would come to again; less who asked for it, and its sum."""
     results = {path: json.loads(path.read_text()) for path in folder.rglob("result.json")}
-    return {path: {**result, "experiments": []} for path, result in results.items()}
+    return {path: {**result, "experiments": [], "sha256": ""} for path, result in results.items()}
 
 
 def experiments(folder):

@@ -202,6 +202,103 @@ class TestTheParts:
         assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
         assert torch.equal(optimizer.pipeline.running.steering.lost, again.pipeline.running.steering.lost)
 
+    def test_a_task_begins_with_the_strength_that_was_set(self):
+        """Also where the task before ended between two measurements; a resumed run does."""
+        model, optimizer = self.trained()
+        (_, _), (x, y), *_ = [(x.double(), y) for x, y in tasks()]
+        optimizer.begin_task()
+        for k in range(17):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[k : k + 9]), y[k : k + 9]).backward()
+            optimizer.step()
+        optimizer.end_task([(x, y)])
+        other = network().double()
+        other.load_state_dict(model.state_dict())
+        again = fopng.KroneckerFOPNG(other, 0.1)
+        again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for own in (optimizer, again):
+            own.begin_task()
+            own.zero_grad()
+            F.cross_entropy(own.model(x[:9]), y[:9]).backward()
+            assert float(own.pipeline.method_now.strength) == 10
+            own.step()
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+    def test_masked_logits_have_lost_nothing(self):
+        likelihood = fopng.Categorical()
+        outputs = torch.randn(4, 5).index_fill(1, torch.tensor([1, 3]), -torch.inf)
+        assert torch.equal(likelihood.divergence(outputs, outputs, 1), torch.zeros(4))
+
+    def test_a_classifier_may_grow(self):
+        model = network()
+        optimizer = fopng.ER(model, 0.1, tolerance=0.1, rehearse=1.0)
+        (x, y), *_ = tasks()
+        optimizer.end_task(learn(optimizer, x, y, epochs=1))
+        grown = nn.Linear(24, 5)
+        with torch.no_grad():
+            grown.weight[:3], grown.bias[:3] = model[2].weight, model[2].bias
+        model[2] = grown
+        optimizer.adopt_parameters()
+        learn(optimizer, x, y + 2, epochs=1)
+        assert optimizer.pipeline.running.steering.lost.isfinite().all()
+
+    def test_targets_may_have_places(self):
+        model = nn.Conv2d(2, 3, 1)
+        optimizer = fopng.KroneckerFOPNG(model, predict=lambda model, batch: (model(batch[0]).movedim(1, -1), batch[1]))
+        batch = torch.randn(6, 2, 4, 5), torch.randint(3, (6, 4, 5))
+        for _ in range(2):
+            optimizer.begin_task()
+            for _ in range(3):
+                optimizer.zero_grad()
+                F.cross_entropy(model(batch[0]), batch[1]).backward()
+                optimizer.step()
+            optimizer.end_task([batch])
+
+    def test_draws_leave_running_statistics_alone(self):
+        """Whether they are rehearsed or not, the statistics are of the new task's batches."""
+        kept = []
+        for rehearse in (0.0, 3.0):
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))
+            optimizer = fopng.KroneckerFOPNG(model, 0.1, rehearse=rehearse)
+            for x, y in tasks(2):
+                optimizer.begin_task()
+                for rows in torch.arange(len(x)).split(20):
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(x[rows]), y[rows]).backward()
+                    optimizer.step()
+                optimizer.end_task([(x, y)])
+            kept.append(model[0].running_mean.clone())
+        assert torch.equal(*kept)
+
+    def test_draws_are_not_saved(self):
+        _, optimizer = self.trained()
+        [probe] = optimizer.pipeline.state.probes
+        probe.to_rehearse(0, 8)
+        assert "_held" in vars(probe.inputs)
+        assert "_held" not in vars(copy.deepcopy(probe).inputs)
+
+    @pytest.mark.parametrize(
+        "probe", [[(torch.zeros(1, 8), torch.zeros(1).long())], lambda n: (torch.zeros(1, 8), torch.zeros(1).long())]
+    )
+    def test_a_probe_of_one_sample_is_refused(self, probe):
+        (x, y), *_ = tasks()
+        with pytest.raises(ValueError, match="Expected at least 2 samples for a probe.*got 1"):
+            fopng.KroneckerFOPNG(network(), probe=probe).end_task([(x, y)])
+
+    def test_a_probe_that_can_be_walked_once_is_refused(self):
+        with pytest.raises(TypeError, match="Expected a probe that can be walked more than once"):
+            fopng.KroneckerFOPNG(network(), probe=iter([]))
+
+    def test_every_method_keeps_on_being_steered(self):
+        (x, y), *_ = tasks()
+        for name in METHOD_NAMES:
+            lr = 0.001 if name not in STRONG else 0.01
+            optimizer = getattr(fopng, name)(network(), lr, tolerance=0.1, rehearse=1.0)
+            optimizer.end_task(learn(optimizer, x[:100], y[:100], epochs=1))
+            learn(optimizer, x[100:200], y[100:200], epochs=2)
+            assert optimizer.pipeline.running.steering.steps == 20, name
+
     def test_a_class_that_is_new_since_counts_for_nothing(self):
         likelihood = fopng.Categorical()
         old, now = torch.randn(4, 3), torch.randn(4, 5)

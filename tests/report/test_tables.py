@@ -111,9 +111,7 @@ def test_sweeps_and_ablations_have_their_tables():
     assert [row.cells[0].text for row in table.rows] == ["1e-06", "0.0005 (the paper's)"]
 
 
-@pytest.mark.parametrize(
-    "name", ["a|b", "*x*", "`rm`", "<script>alert(1)</script>", "[red]x[/red]", "two\nlines", "\ud800"]
-)
+@pytest.mark.parametrize("name", ["a|b", "*x*", "`rm`", "<script>alert(1)</script>", "[red]x[/red]", "\ud800"])
 def test_any_name_is_text(name):
     runs = [result(benchmark=name, method=name, settings={name: name})]
     text = report_markdown(runs, title=name)

@@ -148,7 +148,7 @@ class Categorical(Likelihood):
     def divergence(self, outputs: Tensor, answers: Tensor, axes: int) -> Tensor:
         old = answers.log_softmax(-1)
         # a class that the older model did not have has probability zero, and counts for nothing
-        terms = old.exp() * (old.clamp(min=torch.finfo(old.dtype).min) - outputs.log_softmax(-1))
+        terms = torch.where(old > -torch.inf, old.exp() * (old - outputs.log_softmax(-1)), 0.0)
         return terms.sum(-1).flatten(axes).mean(-1) if terms.dim() > axes + 1 else terms.sum(-1)
 
     def target_counts(self, outputs: Tensor, targets: Tensor | None, axes: int) -> Tensor:

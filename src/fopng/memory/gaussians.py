@@ -39,7 +39,7 @@ MOST_ROWS = 64
 MIXTURES = 2
 """So many times more mixtures are taken than rows are kept."""
 
-CACHED = 2**26
+CACHED = 2**24
 """Bytes of draws that are held; more are drawn again each time."""
 
 
@@ -89,6 +89,10 @@ class GaussianInputs:
         numbers, classes = (own.index_select(self.lead, rows) for own in self._held)
         return self._formed(numbers, classes)
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but the draws, which can be made again."""
+        return {name: own for name, own in vars(self).items() if name != "_held"}
+
     @cached_property
     def _held(self) -> tuple[Tensor, Tensor] | None:
         """All draws and their classes, where they are not too large."""
@@ -119,7 +123,9 @@ class GaussianInputs:
 
         def filled(one: Tensor) -> Tensor:
             if next(place) == self.target:
-                return classes.to(one)
+                # which of several places a class is at nobody knows: the answers are what is rehearsed
+                whole = classes.reshape(*classes.shape, *[1] * (one.dim() - axis - 1))
+                return whole.expand(*classes.shape, *one.shape[axis + 1 :]).to(one)
             if not per_sample(one, axis, 1):
                 return one
             wide = one.expand(*one.shape[:axis], n, *one.shape[axis + 1 :])

@@ -88,6 +88,11 @@ def _tokens(batch: Batch) -> Tensor:
 def _role(tensor: Tensor, tokens: Tensor) -> Role:
     """What a tensor of the samples is to their tokens."""
     if tensor.shape != tokens.shape:
+        if tensor.dim() and len(tensor) == len(tokens) and bool((tensor != tensor[:1]).any()):
+            raise ValueError(
+                f"Expected tokens and what belongs to them, got a tensor {list(tensor.shape)} that differs from text to text. Pass "
+                "probe=, a function draw(n) -> batch."
+            )
         return lambda t, _written, _end: t
     if tensor is tokens or _agree(tensor, tokens):
         return lambda t, written, end: written[:, :end].to(t)

@@ -6,6 +6,7 @@ from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fopng.core.likelihood import Categorical, Likelihood
 from fopng.core.tree import map_tree, node, tensors_in
@@ -73,8 +74,10 @@ class WholeAnswers:
         return WholeAnswers(self.outputs.index_select(axis, index))
 
     def beside(self, outputs: Tensor) -> Tensor:
-        """Answers to be compared with outputs."""
-        return self.outputs.to(outputs)
+        """Answers to be compared with outputs; a class that has come since was impossible."""
+        answers = self.outputs.to(outputs)
+        missing = outputs.shape[-1] - answers.shape[-1] if outputs.dim() == answers.dim() else 0
+        return pad(answers, (0, missing), value=-torch.inf) if missing > 0 else answers
 
 
 OldAnswers: TypeAlias = LeadingAnswers | WholeAnswers

@@ -3,7 +3,7 @@
 Some of a probe's inputs are measured (how far are today's answers from those?), the others may be rehearsed; never the same ones.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -97,7 +97,7 @@ class TaskProbe:
         like = next(tensors_in(self.answers))
         rows = start + (turn * count + torch.arange(count, device=like.device)) % size
         shares = torch.full((*like.shape[:lead], count), 1 / count, device=like.device)
-        return Drawn(self.inputs.batch(rows), shares, self.answers.rows(lead, rows), self.path)
+        return Drawn(self.inputs.batch(rows), shares, self.answers.rows(lead, rows), self.path, still=True)
 
 
 @final
@@ -124,6 +124,10 @@ class Prober:
     def probe(self) -> TaskProbe:
         """The inputs, and what the model answers to them now."""
         inputs = self._inputs()
+        if inputs.count < 2:
+            raise ValueError(
+                f"Expected at least 2 samples for a probe, one to measure and one to rehearse, got {inputs.count}. Give more."
+            )
         parts = torch.arange(inputs.count, device=self._place).split(ASKED)
         answers = (self.sampling.answers(inputs.batch(rows)) for rows in parts)
         wide = (part.to(wide_dtype([part])) for part in answers)
@@ -166,12 +170,17 @@ class Prober:
         raise ValueError(
             f"Expected inputs that can be drawn again (numbers, or the texts of a causal language model), got a "
             f"{type(batch).__name__} of {found}. Pass probe=: how many samples of each task may be kept, a loader of samples that "
-            "stand for old ones, or a function draw(n) -> batch. Or pass tolerance=None and rehearse=0."
+            "stand for old ones, or a function draw(n) -> batch; or pass tolerance=None and rehearse=0. Of an optimizer that is at "
+            "work set its `probe`, and call this again."
         )
 
 
 def check_kind(kind: object) -> None:
     """Raise for what cannot be a probe."""
+    if isinstance(kind, Iterator):
+        raise TypeError(
+            f"Expected a probe that can be walked more than once (a loader, a list of batches), got a {type(kind).__name__}."
+        )
     words = get_args(Drawable)
     known = kind in words if isinstance(kind, str) else kind is None or callable(kind) or isinstance(kind, Iterable)
     if isinstance(kind, bool) or not (known or (isinstance(kind, int) and kind > 1)):

@@ -33,6 +33,7 @@ class Drawn:
         shares: the weight of each sample, `[..., n]`.
         answers: what is to be answered; None for the batch's own targets.
         path: the parameters that it was answered through when its task ended; none where nobody need ask.
+        still: whether statistics of batches are to stay as they are.
         temperature: by which both sides are divided before answers are compared; a number, or one a replica `[...]`.
     """
 
@@ -41,6 +42,7 @@ class Drawn:
     answers: OldAnswers | None
     path: Sequence[str] = ()
     temperature: float | Tensor = 1.0
+    still: bool = False
 
     def signal(self, likelihood: Likelihood, outputs: Tensor, targets: Tensor | None) -> Tensor:
         """Differentiate the loss, `-sum_n share_n mean log p(target_n | outputs_n)`, with respect to the outputs."""

@@ -36,7 +36,7 @@ class KroneckerFOPNG(KroneckerMemory[KroneckerState]):
     tolerance: Annotated[
         float | None,
         ABOVE_0_OR_NONE,
-        "how much each old task may lose: the mean divergence of the answers now from those at its end, in nats. None leaves "
+        "how much old tasks may lose, the mean: how far the answers now are from those at a task's end, in nats. None leaves "
         "strength and rehearsal as they are set.",
     ] = 0.1
     strength: Annotated[

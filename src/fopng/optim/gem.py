@@ -1,5 +1,6 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017)."""
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, final
 
 import torch
@@ -46,7 +47,7 @@ class GEM(Replay):
         self, state: ReplayState, running: ReplayRunning, rehearser: Rehearser
     ) -> tuple[Vector | None, ReplayRunning]:
         drawn, counters = state.samples.draw_by_task(running.counters, self.replay_samples)
-        return gradients_by_task(rehearser, drawn), ReplayRunning(running.momentum, counters)
+        return gradients_by_task(rehearser, drawn), replace(running, counters=counters)
 
     def gradient(self, g: Vector, step: Step[ReplayState, ReplayRunning]) -> Vector:
         # heads of old tasks take part: they may be moved, too

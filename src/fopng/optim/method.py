@@ -184,7 +184,7 @@ class Method(ABC, Generic[S, R]):
     tolerance: Annotated[
         float | None,
         ABOVE_0_OR_NONE,
-        "how much each old task may lose: the mean divergence of the answers now from those at its end, in nats. The strength and "
+        "how much old tasks may lose, the mean: how far the answers now are from those at a task's end, in nats. The strength and "
         "the weight of the rehearsal follow, from where they are set; None leaves them there.",
     ] = None
     rehearse: Annotated[

@@ -37,10 +37,10 @@ class Pipeline:
         self.state: State = method.state_type()
         self.running: Running = method.running_type()
         self._prepared = Prepared()
-        self._prepared_for: tuple[State | None, int, dict[str, None]] = None, 0, {}
+        self._prepared_for: tuple[State | None, tuple[int, int], dict[str, None]] = None, (0, 0), {}
         # what the tasks before had lost when the latest ended
         self._lost: dict[str, Tensor] = {}
-        self._steered: tuple[int, Method[Any, Any]] = 0, method
+        self._steered: tuple[tuple[int, int], Method[Any, Any]] = (0, 0), method
         self._summed = not (isinstance(method.momentum, (int, float)) and method.momentum == 0)
 
     @property
@@ -65,9 +65,10 @@ class Pipeline:
         return self._prepared
 
     @property
-    def _turn(self) -> int:
-        """How often old tasks were measured."""
-        return 0 if self.running.steering is None else self.running.steering.turn
+    def _turn(self) -> tuple[int, int]:
+        """How often old tasks were measured, and how many there are: a task begins with a strength of its own."""
+        steering = self.running.steering
+        return (0, 0) if steering is None else (steering.turn, steering.lost.shape[-1])
 
     @property
     def method_now(self) -> Method[Any, Any]:
@@ -75,9 +76,9 @@ class Pipeline:
         steering, method = self.running.steering, self.method
         if steering is None or method.tolerance is None or not method.has_strength:
             return method
-        if self._steered[0] != steering.turn:
+        if self._steered[0] != self._turn:
             factor = steering.share_of_old if method.strength_is_weight else steering.factor
-            self._steered = steering.turn, method.stronger(factor)
+            self._steered = self._turn, method.stronger(factor)
         return self._steered[1]
 
     def step(
@@ -182,7 +183,8 @@ class Pipeline:
 
     def forget_prepared(self) -> None:
         """Work out again what steps are made with."""
-        self._prepared_for = None, 0, {}
+        self._prepared_for = None, (0, 0), {}
+        self._steered = (0, 0), self.method
 
 
 @contextmanager

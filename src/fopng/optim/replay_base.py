@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -20,7 +21,7 @@ from fopng.memory.replay_draws import TaskSamples
 from fopng.memory.replay_samples import Drawn, Rehearser, ReplayCounters, SampleBlock, SampleMemory
 from fopng.optim.method import Method, Needs, Running, State
 from fopng.optim.settings import settings
-from fopng.optim.undisturbed import evaluating
+from fopng.optim.undisturbed import evaluating, still_statistics
 from fopng.parallel.collectives import SINGLE_PROCESS, Communicator
 
 
@@ -166,7 +167,7 @@ class ModelRehearser:
             # others have been drawn, in other processes
             return Vector({})
         trained = {name: parameter for name, parameter in self._parameters.items() if parameter.requires_grad}
-        with torch.enable_grad():
+        with torch.enable_grad(), still_statistics(self._source.model) if drawn.still else nullcontext():
             outputs, targets = self._source.predict(self._source.model, drawn.batch)
         found: Sequence[Tensor | None] = [None] * len(trained)
         if outputs.requires_grad:

@@ -45,6 +45,9 @@ RELEASE = 0.1
 LEAST, MOST = -3.0, 1.5
 """The logarithm of what is lost over what may be is cut to these."""
 
+UNBEARABLE = 1e3
+"""More than so much is not told from it: an answer that has become impossible is infinitely far."""
+
 ALLOWED = 2.0
 """So many times the tolerance may be lost without a warning."""
 
@@ -127,7 +130,7 @@ class Steering:
         """Follow a measurement, `[*lead]`, of the task whose turn it is."""
         number = self.turn % self.lost.shape[-1]
         lost = self.lost.clone()
-        lost[..., number] += RECENT * (found - lost[..., number])
+        lost[..., number] += RECENT * (found.clamp(max=UNBEARABLE) - lost[..., number])
         # rounded, what has not moved may have lost less than nothing
         excess = (lost.mean(-1).clamp(min=0) / tolerance).log().clamp(LEAST, MOST)
         push = torch.maximum(excess, self.push - RELEASE)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
@@ -42,3 +43,16 @@ def no_autocast(like: Tensor) -> AbstractContextManager[object]:
     """Switch autocast off on a tensor's device: it would round the method's own arithmetic to half precision."""
     kind = like.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+@contextmanager
+def still_statistics(model: nn.Module) -> Iterator[None]:
+    """Let batch normalisation use its running statistics, and leave them as they are; all else is in the mode that it was in."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+    for module in norms:
+        module.training = module.running_mean is None
+    try:
+        yield
+    finally:
+        for module in norms:
+            module.training = True

@@ -42,6 +42,10 @@ class FrozenMapping(Mapping[str, Value]):
         return repr(self._items)
 
 
+LATER: Mapping[str, Value] = {"tolerance": None, "rehearse": 0.0}
+"""Settings that methods did not have when results were first kept, with the values that leave everything as it was then."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -88,8 +92,9 @@ class RunConfig:
         return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def canonical(self) -> str:
-        """The one text of this configuration: sorted names, no spaces, shortest exact numbers."""
-        return canonical_json(self.as_dict())
+        """The one text of this configuration: sorted names, no spaces, shortest exact numbers; without settings that came later."""
+        said = {name: own for name, own in self.settings.items() if LATER.get(name, object()) != own}
+        return canonical_json({**self.as_dict(), "settings": plain(said)})
 
     def tunable(self) -> dict[str, Value]:
         """What a sweep may vary, by the names that people write: the method's settings, the benchmark's, and how it is trained."""
