@@ -172,9 +172,7 @@ class TestOtherKinds:
     def test_inputs_that_fit_nothing_say_what_to_give(self):
         tokens = torch.randint(5, (8, 6))
         model = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(24, 2))
-        with pytest.raises(
-            ValueError, match="int64 .* Pass probe=.*or pass tolerance=None and rehearse=0"
-        ):
+        with pytest.raises(ValueError, match="int64 .* Pass probe=.*or pass tolerance=None and rehearse=0"):
             prober(model, [(tokens, torch.randint(2, (8,)))]).check()
 
     def test_a_word_that_is_none_of_them(self):
