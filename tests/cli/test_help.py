@@ -78,6 +78,8 @@ def runs(tmp_path_factory, session_cache):
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NOT_QUICK])
 def test_examples_run_and_print_json_alone(name, runs, shared_cache, monkeypatch, command_line):
     monkeypatch.chdir(runs)
+    # other tests have modules of that name in other folders
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     code, printed, err = command_line(*example(name))
     assert code == 0, err
     code, out, err = command_line(*example(name), "--json")
