@@ -32,7 +32,7 @@ def test_a_state_from_before_there_were_versions_is_read():
 
 
 DAMAGES = {
-    "a member is gone": lambda state: state["fopng"].pop("steps_before"),
+    "a member is gone": lambda state: state["fopng"].pop("steps"),
     "no groups": lambda state: state.pop("param_groups"),
     "a rate below zero": lambda state: state["param_groups"][0].update(lr=-1.0),
     "steps in words": lambda state: state["fopng"].update(steps="many"),

@@ -64,6 +64,10 @@ def lost(name, lr=0.1, count=3, **settings):
     return float(torch.stack(found).detach().mean()), float((model(x).argmax(-1) == y).float().mean())
 
 
+def same_weights(model, other):
+    return all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
 class TestTheLaw:
     def steering(self, tasks=1):
         found = Steering.new(torch.zeros(()))
@@ -152,6 +156,24 @@ class TestTheParts:
         optimizer.end_task(learn(optimizer, x, y, epochs=1))
         return model, optimizer
 
+    def step_on(self, optimizer, steps):
+        """Steps on the second task; its data."""
+        x, y = tasks()[1]
+        x = x.double()
+        for k in range(steps):
+            optimizer.zero_grad()
+            F.cross_entropy(optimizer.model(x[k : k + 9]), y[k : k + 9]).backward()
+            optimizer.step()
+        return x, y
+
+    def resumed(self, optimizer):
+        """Another optimizer, of another model, that goes on from the state of this one."""
+        model = network().double()
+        model.load_state_dict(optimizer.model.state_dict())
+        again = fopng.KroneckerFOPNG(model, 0.1)
+        again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        return again
+
     def test_what_is_measured_is_the_mean_divergence_of_draws(self):
         model, optimizer = self.trained()
         [probe] = optimizer.pipeline.state.probes
@@ -184,45 +206,28 @@ class TestTheParts:
 
     def test_a_run_goes_on_in_the_middle_of_a_task_to_the_same_bits(self):
         model, optimizer = self.trained()
-        (_, _), (x, y), *_ = [(x.double(), y) for x, y in tasks()]
         optimizer.begin_task()
-        for k in range(17):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[k : k + 9]), y[k : k + 9]).backward()
-            optimizer.step()
-        other = network().double()
-        other.load_state_dict(model.state_dict())
-        again = fopng.KroneckerFOPNG(other, 0.1)
-        again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        self.step_on(optimizer, 17)
+        again = self.resumed(optimizer)
         for own in (optimizer, again):
-            for k in range(23):
-                own.zero_grad()
-                F.cross_entropy(own.model(x[k : k + 9]), y[k : k + 9]).backward()
-                own.step()
-        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+            self.step_on(own, 23)
+        assert same_weights(model, again.model)
         assert torch.equal(optimizer.pipeline.running.steering.lost, again.pipeline.running.steering.lost)
 
     def test_a_task_begins_with_the_strength_that_was_set(self):
         """Also where the task before ended between two measurements; a resumed run does."""
         model, optimizer = self.trained()
-        (_, _), (x, y), *_ = [(x.double(), y) for x, y in tasks()]
         optimizer.begin_task()
-        for k in range(17):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[k : k + 9]), y[k : k + 9]).backward()
-            optimizer.step()
+        x, y = self.step_on(optimizer, 17)
         optimizer.end_task([(x, y)])
-        other = network().double()
-        other.load_state_dict(model.state_dict())
-        again = fopng.KroneckerFOPNG(other, 0.1)
-        again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        again = self.resumed(optimizer)
         for own in (optimizer, again):
             own.begin_task()
             own.zero_grad()
             F.cross_entropy(own.model(x[:9]), y[:9]).backward()
             assert float(own.pipeline.method_now.strength) == 10
             own.step()
-        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+        assert same_weights(model, again.model)
 
     def test_masked_logits_have_lost_nothing(self):
         likelihood = fopng.Categorical()

@@ -32,7 +32,7 @@ kept; a loader of samples that stand for old ones; a function `draw(n) -> batch`
 TEXTS = 256
 """Texts that a language model writes for each task."""
 
-MEASURED = 4
+ONE_IN = 4
 """One input in so many is measured, and never rehearsed, where inputs are kept."""
 
 ASKED = 64
@@ -89,7 +89,7 @@ class TaskProbe:
 
     @property
     def _measured(self) -> int:
-        return FIRST if isinstance(self.inputs, GaussianInputs) else max(1, self.inputs.count // MEASURED)
+        return FIRST if isinstance(self.inputs, GaussianInputs) else max(1, self.inputs.count // ONE_IN)
 
     def _window(self, start: int, end: int, turn: int, count: int) -> Drawn:
         lead, size = self.inputs.lead, end - start

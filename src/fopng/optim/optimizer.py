@@ -75,8 +75,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
         # seeded like the global generator, without drawing from it
         self.generator = torch.Generator().manual_seed(torch.initial_seed()) if generator is None else generator
         self.tasks_done, self.steps = 0, 0
-        # when the task at hand began
-        self._steps_before = 0
         self._open = False
         self._task: int | str | None = None
         self._finite: Tensor | None = None
@@ -114,8 +112,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._raise_nonfinite()
         warn_if_not_shared(self.communicator, stacklevel=2)
         self._follow_model()
-        if not self._open and self.tasks_done:
-            self._steps_before = self.steps
         self._open, self._task = True, task
         # a stale gradient would make another task's head take part in this one
         self.zero_grad()
@@ -270,7 +266,6 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._put_state(state, found.running, torch.empty(0, dtype=found.kind.dtype, device=device))
         self.pipeline.forget_prepared()
         self.tasks_done, self.steps = found.counters["tasks_done"], found.counters["steps"]
-        self._steps_before = found.counters["steps_before"]
         self._open, self._task = found.is_open, found.task
         self.generator.set_state(found.generator)
         self._last, self._finite = None, None
@@ -336,11 +331,8 @@ class ContinualOptimizer(torch.optim.Optimizer):
         self._move_state()
 
     def _data(self, batches: Iterable[Batch]) -> Task:
-        steps = self.steps - self._steps_before
         stream = LoaderStream(batches, self.generator, self.communicator)
-        # where processes share the run, the most that any has taken
-        taken = max(self.communicator.gather(steps))
-        return Task(self.source, stream, BatchSamples(self.source, stream), self._trained.named, taken, self.probe)
+        return Task(self.source, stream, BatchSamples(self.source, stream), self._trained.named, self.probe)
 
     def _move_state(self) -> None:
         """Bring the state to where the model is, and to its precision, if it is not there."""

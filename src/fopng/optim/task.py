@@ -31,7 +31,6 @@ class Task(FisherSource):
         stream: the data.
         sampling: its samples, for methods that keep some or learn from answers alone.
         weights: the tensors that hold the parameters, by name.
-        steps: how many steps it has taken, whoever took them; 0 for a task that was learnt elsewhere.
         probe: what stands for its inputs when they are gone.
     """
 
@@ -39,7 +38,6 @@ class Task(FisherSource):
     stream: SampleStream
     sampling: TaskSamples
     weights: Mapping[str, Tensor]
-    steps: int
     probe: ProbeKind = None
 
     @property

@@ -97,8 +97,7 @@ class BatchedBackend(Backend):
         self.stage, self.task = stage, task
         self.samples = self._stacked([plan.stream[task].train for plan in self.plans])
         stream = StackedStream(self.samples, task, weights, runs.generators, runs.alive, self.held)
-        steps = self.plans[0].epochs * stage.steps
-        self.at_hand = Task(runs.source, stream, StackedTaskSamples(runs.source, stream), weights.parts, steps)
+        self.at_hand = Task(runs.source, stream, StackedTaskSamples(runs.source, stream), weights.parts)
         plain = runs.first_rate is not None and stage.number == 0
         rate = runs.first_rate if plain and runs.first_rate is not None else runs.rate
         self.stepper = Stepper(self.model, self.pipeline, rate, runs.alive, plain=plain)
